@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from speccompile.bundle.sources import AUDIO
 from speccompile.cli.adapter_option import USED_ADAPTER, take_adapter
 from speccompile.cli.conversation import Conversation
 from speccompile.cli.generation_output import summary
@@ -107,6 +108,16 @@ def require_terminal() -> None:
         )
 
 
+def _refuse_encoder(bundle: "Bundle") -> None:
+    """Raise UsageError for a target that answers to sources, before anything is typed."""
+    source = bundle.manifest.source
+    if source is not None:
+        raise UsageError(
+            f"this bundle's target {'hears' if AUDIO in source else 'reads sources'}: there is no conversation with it",
+            hint="use transcribe" if AUDIO in source else "use generate --source",
+        )
+
+
 def converse(
     bundle: "Bundle", options: dict[str, Any], *, system: str | None, show_drafts: bool, session: Path | None = None
 ) -> None:
@@ -117,6 +128,7 @@ def converse(
         raise UsageError(
             "this bundle has no tokenizer, so there is no text to talk in", hint="use generate --token-ids"
         )
+    _refuse_encoder(bundle)
     messages = _resumed(bundle, session)
     with bundle.serve() as service:
         drops_oldest, keeps = options.pop("truncate", None) is not None, session is not None

@@ -99,6 +99,7 @@ def command(
       speccompile transcribe build/whisper talk.wav --temperature 0,0.2,0.4,0.6,0.8,1
     """
     from speccompile.runtime import Bundle
+    from speccompile.runtime.sources import check_language
 
     options = _keywords(asked) | {"temperature": _numbers(temperature), "autoregressive": autoregressive}
     if max_new_tokens is not None:
@@ -106,6 +107,8 @@ def command(
     form = "json" if as_json else form
     with log_step(f"opening {folder}"):
         bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify, signed_by=signed_by)
+    if language is not None and bundle.manifest.source is not None:
+        check_language(bundle.manifest.source, language, "--language")
     timed = timestamps or form in ("srt", "vtt")
     found = bundle.stream_transcript(sound, language, timestamps=timed, adaptive=not fixed_draft_length, **options)
     _write(found, form, timed=timestamps)

@@ -201,9 +201,9 @@ def _answer(prompt: Prompt | None, start: list[int], text: Tokenizer | None) -> 
     return [*start, *text.encode(prompt, special_tokens=False)]
 
 
-def check_language(about: dict[str, Any], language: str) -> None:
-    """Raise UsageError for a language of a source that a target does not know."""
-    _language(about, language, "source_language")
+def check_language(about: dict[str, Any], language: str, name: str = "source_language") -> None:
+    """Raise UsageError for a language of a source that a target does not know. name: of the option, for messages."""
+    _language(about, language, name)
 
 
 def _language(about: dict[str, Any], language: str, name: str) -> int:

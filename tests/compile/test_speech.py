@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -18,9 +17,9 @@ from speccompile.compiler.step.decoder import CacheShape
 from speccompile.errors import PromptError, SpeccompileError, UsageError
 from speccompile.runtime import Bundle
 from tests.compile.transcripts_both import (
+    check_both_servers,
     check_client,
     check_refusals,
-    check_servers,
     check_timed,
     heard_by,
     same_report,
@@ -290,7 +289,7 @@ def test_commands_hear(listener, cli, tmp_path):
     code, _, err = cli("transcribe", listener / "bundle", tmp_path / "a.wav", "--task", "sing")
     assert (code, "task: received 'sing', expected one of transcribe, translate" in err) == (2, True)
     code, _, err = cli("transcribe", listener / "bundle", tmp_path / "a.wav", "--language", "fr")
-    assert (code, "source_language: received 'fr', expected one of this bundle's 2 languages: de, en" in err) == (
+    assert (code, "--language: received 'fr', expected one of this bundle's 2 languages: de, en" in err) == (
         2,
         True,
     )
@@ -345,6 +344,4 @@ def test_openais_client_hears(listener, tmp_path, native_build, onnxruntime_libr
 
 def test_both_servers_hear_alike(timed, tmp_path, native_build, onnxruntime_library):
     sound = write_noise(tmp_path / "a.wav", 15_000).read_bytes()
-    with ExitStack() as held:
-        kinds = [heard_by(kind, timed[1], native_build, onnxruntime_library) for kind in ("native", "python")]
-        check_servers([held.enter_context(each) for each in kinds], sound)
+    check_both_servers(timed[1], tmp_path, sound, native_build, onnxruntime_library)

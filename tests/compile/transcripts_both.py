@@ -2,14 +2,18 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
+from speccompile.bundle.hashes import HASHES, hash_folder, write_hashes
+from speccompile.bundle.manifest import MANIFEST, canonical_json
 from speccompile.serving.http.audio import TRANSCRIPTIONS_URL, TRANSLATIONS_URL
 from speccompile.serving.http.model import ServedModel
 from tests.compile.whispers import SOUND, noise
@@ -140,6 +144,43 @@ def check_servers(servers: Sequence[Running], sound: bytes) -> None:
             assert ours.status == theirs.status in (400, 415), (number, ours, theirs)
             if b"Python alone" not in ours.data:  # other forms than WAV
                 assert ours.error == theirs.error
+
+
+def check_refusal_without_tokenizer(servers: Sequence[Running], sound: bytes) -> None:
+    """Check that a transcript that would have no text is refused in every form, at once where it would be streamed."""
+    said = "this model has no tokenizer, so no text of what is spoken"
+    for more in ((), ("text",), ("verbose_json",), ("json", "true")):
+        parts = [("file", sound), *zip(("response_format", "stream"), more, strict=False)]
+        for url in (TRANSCRIPTIONS_URL, TRANSLATIONS_URL):
+            ours, theirs = (running.ask("POST", url, form(*parts), Content_Type=MEDIA) for running in servers)
+            assert (ours.status, ours.error) == (theirs.status, theirs.error)
+            assert (ours.status, said in ours.error["message"]) == (400, True)
+
+
+def add_tokenizer(bundle: Path, to: Path) -> Path:
+    """Return a copy of a bundle that has a tokenizer of words."""
+    shutil.copytree(bundle, to)
+    manifest = json.loads((to / MANIFEST).read_text())
+    words = {f"w{number}": number for number in range(manifest["vocabulary_size"])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    (to / "tokenizer").mkdir()
+    tokenizer.save(str(to / "tokenizer" / "tokenizer.json"))
+    (to / MANIFEST).write_bytes(canonical_json(manifest | {"tokenizer": True}))
+    (to / HASHES).unlink()
+    write_hashes(to, hash_folder(to))
+    return to
+
+
+def check_both_servers(bundle: Path, folder: Path, sound: bytes, build: Path, library: Path) -> None:
+    """Check that servers of both kinds answer alike over a bundle without a tokenizer, and over its copy with one."""
+    with ExitStack() as held:
+        for each, check in (
+            (add_tokenizer(bundle, folder / "bundle"), check_servers),
+            (bundle, check_refusal_without_tokenizer),
+        ):
+            kinds = [heard_by(kind, each, build, library) for kind in ("native", "python")]
+            check([held.enter_context(kind) for kind in kinds], sound)
 
 
 def without_logarithms(data: bytes) -> bytes:

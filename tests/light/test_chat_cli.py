@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,6 +68,13 @@ def test_a_conversation_goes_on_from_a_session(talk, tmp_path, monkeypatch, chan
     assert cached[-1] > 0 or "carried" in changes
     assert talk("/exit", bundle=chat_bundle(**changes), session=path).out == ""
     assert "after 6 messages" in talk("/exit", bundle=chat_bundle(**changes), session=path).err
+
+
+@pytest.mark.parametrize(("source", "told"), [({"audio": {}}, "hears"), ({"languages": {}}, "reads sources")])
+def test_a_target_with_an_encoder_is_refused_before_anything_is_typed(talk, source, told):
+    bundle = SimpleNamespace(text="a tokenizer", manifest=SimpleNamespace(source=source))
+    with pytest.raises(UsageError, match=f"this bundle's target {told}: there is no conversation with it"):
+        talk(bundle=bundle)
 
 
 def test_a_chat_refuses_a_session_of_a_prompt_and_a_missing_folder(talk, tmp_path):

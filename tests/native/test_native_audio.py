@@ -1,6 +1,8 @@
 """Sounds in C++ against Python's, which tests/light compares with transformers: WAV files, features, other rates."""
 
 import json
+import os
+import resource
 import struct
 from pathlib import Path
 from random import Random
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from speccompile.errors import PromptError
 from speccompile.runtime.audio.mel import log_mel
 from speccompile.runtime.audio.reader import transcript_start
 from speccompile.runtime.audio.resample import resample
@@ -81,6 +84,21 @@ def test_wrong_files_are_refused_as_in_python(native: AudioLines, data: bytes) -
     ours, theirs = read_both(native, data)
     assert len(theirs) == 3
     assert ours == theirs
+
+
+def test_a_sound_that_is_too_long_is_refused_by_its_header(native: AudioLines, tmp_path: Path) -> None:
+    """Files with holes: nobody reads what they say they have, and one that ends early, or whose writer knew no size, is
+    as long as it is."""
+    path, most = tmp_path / "a.wav", 4 * 3600
+    for stated, size, told in ((5 * 3600, 5 * 3600, "18000 s"), (2**32 - 1, most + 1, "14401 s")):
+        path.write_bytes(riff(1, 1, 16, b"")[:-4] + struct.pack("<I", min(stated * 32_000, 2**32 - 1)))
+        os.truncate(path, path.stat().st_size + size * 32_000)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(PromptError, match=f"a.wav: received {told}, expected at most {most} s"):
+            read_sound(path)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+        kind, message, _ = outcome(lambda: native.array("wav", str(path)))
+        assert (kind, told in message) == ("PromptError", True)
 
 
 def test_what_is_no_wav_file_is_refused(native: AudioLines) -> None:

@@ -1,5 +1,8 @@
 #include "wav.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -25,6 +28,8 @@ uint64_t number_at(std::string_view data, size_t place, size_t size) {
   for (size_t i = size; i-- > 0;) found = found << 8 | static_cast<uint8_t>(data[place + i]);
   return found;
 }
+
+bool is_wav(std::string_view data) { return data.substr(0, 4) == "RIFF" && data.size() >= kRiff && data.substr(8, 4) == "WAVE"; }
 
 struct Format {
   int64_t kind, channels, rate, block, bits;
@@ -55,6 +60,33 @@ float sample_at(std::string_view data, size_t place, size_t bytes, bool is_float
   const uint64_t sign = uint64_t{1} << (8 * bytes - 1);
   const int64_t value = static_cast<int64_t>(raw ^ sign) - static_cast<int64_t>(sign);
   return static_cast<float>(value) / static_cast<float>(sign);
+}
+
+// Throws Error(kPrompt) for a WAV file of `size` bytes that is too long by what its first bytes say.
+void check_length(std::string_view start, size_t size, const std::string& where) {
+  std::string_view form;
+  for (size_t place = kRiff; place + kHead <= start.size();) {
+    const std::string_view name = start.substr(place, 4);
+    const auto length = static_cast<size_t>(number_at(start, place + 4, 4));
+    place += kHead;
+    if (name == "data" && form.size() >= kForm) {
+      const Format format = format_of(form);
+      const auto samples = static_cast<int64_t>(std::min(length, size - place)) / std::max<int64_t>(1, format.block);
+      if (format.rate && samples > kMostSeconds * format.rate) throw too_long(where, static_cast<double>(samples) / static_cast<double>(format.rate));
+    }
+    if (name == "fmt ") form = start.substr(std::min(place, start.size()), length);
+    place += length + length % 2;
+  }
+}
+
+// The same for a file, before it is read whole. What is no file, or no WAV file, is refused by others.
+void check_length(const std::string& path) {
+  constexpr size_t kStart = 1 << 16;
+  const FileDescriptor file(path, O_RDONLY | O_NONBLOCK);
+  std::string start(kStart, '\0');
+  start.resize(static_cast<size_t>(std::max<ssize_t>(0, pread(file.number(), &start[0], kStart, 0))));
+  const off_t size = lseek(file.number(), 0, SEEK_END);
+  if (is_wav(start) && size >= static_cast<off_t>(start.size()) && size <= kMostSoundBytes) check_length(start, static_cast<size_t>(size), path);
 }
 
 Sound decode(const Format& format, std::string_view data, const std::string& where) {
@@ -93,7 +125,7 @@ std::string kind_of(std::string_view data) {
 
 Sound parse_wav(std::string_view data, const std::string& where) {
   if (data.size() > static_cast<size_t>(kMostSoundBytes)) refuse(where, "larger than " + std::to_string(kMostSoundBytes) + " bytes", "cut it into pieces");
-  if (data.substr(0, 4) != "RIFF" || data.size() < kRiff || data.substr(8, 4) != "WAVE")
+  if (!is_wav(data))
     refuse(where, "expected a WAV file, got " + kind_of(data) + ": other formats are read in Python alone");
   std::string_view form, samples;
   bool has_samples = false;
@@ -121,6 +153,7 @@ Error too_long(const std::string& where, double seconds) {
 Sound read_wav(const std::string& path) {
   std::string data;
   try {
+    check_length(path);
     data = read_file(path, static_cast<size_t>(kMostSoundBytes));
   } catch (const FileError& error) {
     refuse(path, "cannot be read: " + error.reason, "check the path");

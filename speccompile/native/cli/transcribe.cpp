@@ -89,7 +89,7 @@ void transcribe(const Arguments& given) {
   const SourceSection& about = *bundle->manifest().source;
   std::optional<std::string> language;
   if (given.has("--language")) language = given.text("--language");
-  if (language) token_of_language(about, *language, "source_language");
+  if (language) token_of_language(about, *language, "--language");
   audio::HeardSound sound = audio::hear(audio::read_wav(plain_path(given.rest[1])), *about.audio);
   Session session(bundle);
   const auto decode = [&](const Request& request) {

@@ -16,6 +16,7 @@ from speccompile.runtime.audio.wav import (
     MOST_RATE,
     MOST_SECONDS,
     Sound,
+    check_length,
     is_wav,
     parse_wav,
     too_long,
@@ -24,6 +25,8 @@ from speccompile.runtime.audio.wav import (
 MOST_SAMPLES = MOST_SECONDS * 48_000
 """Most samples of a channel that are decoded: a small file may hold very many."""
 
+_START = 1 << 16
+"""Bytes of a WAV file that say how long it is, before the rest is read."""
 _AT_ONCE = 1 << 20
 """Samples of a channel that are decoded together."""
 
@@ -34,9 +37,14 @@ _OTHERS = {b"\x1aE\xdf\xa3": "WebM or Matroska", b"FORM": "AIFF"}
 def read_sound(path: Path) -> Sound:
     """Return the samples of a file. Raise PromptError for one that cannot be read, as `parse_sound` does."""
     try:
-        if path.stat().st_size > MOST_BYTES:
+        size = path.stat().st_size
+        if size > MOST_BYTES:
             raise PromptError(f"{path}: larger than {MOST_BYTES} bytes", hint="cut it into pieces")
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            start = file.read(_START)
+            if is_wav(start):
+                check_length(start, size, str(path))
+            data = start + file.read()
     except OSError as error:
         raise PromptError(f"{path}: cannot be read: {error.strerror or error}", hint="check the path") from error
     return parse_sound(data, str(path))

@@ -54,7 +54,7 @@ def begin_transcription(
     assert about is not None, "a target that hears"
     refuse_unused(chosen)
     if language is not None:
-        check_language(about, language)
+        check_language(about, language, "language")
     sound = read_long_sound(audio, about[AUDIO])
     return Transcription(decode, bundle.manifest, bundle.text, sound, language, chosen, form)
 

@@ -54,6 +54,21 @@ def parse_wav(data: bytes, where: str) -> Sound:
     return _decode(chunks[b"fmt "], chunks[b"data"], where)
 
 
+def check_length(start: bytes, size: int, where: str) -> None:
+    """Raise PromptError for a WAV file of `size` bytes that is too long by what its first bytes say."""
+    place, form = 12, b""
+    while place + _CHUNK.size <= len(start):
+        name, length = _CHUNK.unpack_from(start, place)
+        place += _CHUNK.size
+        if name == b"data" and len(form) >= _FORMAT.size:
+            _, _, rate, _, block, _ = _FORMAT.unpack_from(form)
+            samples = min(length, size - place) // max(1, block)
+            if samples > MOST_SECONDS * rate > 0:
+                raise too_long(where, samples / rate)
+        form = start[place : place + length] if name == b"fmt " else form
+        place += length + length % 2
+
+
 def too_long(where: str, seconds: float) -> PromptError:
     """Return the error of a sound that is too long. The caller raises it."""
     return PromptError(

@@ -127,8 +127,13 @@ class AudioRun:
         manifest = bundle.manifest
         check_hears(manifest)
         assert manifest.source is not None, "a target that hears"
+        if bundle.text is None:
+            raise RequestError(
+                "this model has no tokenizer, so no text of what is spoken",
+                hint="`speccompile transcribe` writes token ids; build the bundle with the target's tokenizer",
+            )
         if asked.language is not None:
-            check_language(manifest.source, asked.language)
+            check_language(manifest.source, asked.language, "language")
         options = GenerationOptions(
             task=asked.task, max_new_tokens=manifest.max_length, temperature=_tried(asked, manifest),
             autoregressive=not self._speculative, adapter=adapter_of(asked.model, self._model.name),

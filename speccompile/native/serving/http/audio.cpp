@@ -121,9 +121,12 @@ AudioRequest audio_request(std::string_view body, const std::string& content_typ
 std::unique_ptr<audio::Transcription> transcription_of(const AudioRequest& asked, audio::Decode decode, const Bundle& bundle, bool speculative) {
   const Manifest& manifest = bundle.manifest();
   audio::check_hears(manifest);
+  if (!bundle.text())
+    throw RequestError(400, "this model has no tokenizer, so no text of what is spoken", "", "",
+                       "`speccompile transcribe` writes token ids; build the bundle with the target's tokenizer");
   std::optional<std::string> language;
   if (!asked.language.empty()) language = asked.language;
-  if (language) token_of_language(*manifest.source, *language, "source_language");
+  if (language) token_of_language(*manifest.source, *language, "language");
   Request options;
   options.task = asked.task;
   options.set(Request::kAll, "autoregressive", Value::of(uint64_t{!speculative}));
