@@ -19,7 +19,8 @@ it on a line of its own, and then the error's code: speccompile/cli/errors.toml 
 part of the package that raises it.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 DEFECT_EXIT_CODE = 70
 
@@ -38,6 +39,8 @@ class UsageError(SpeccompileError):
     """The command line asks for something that does not exist."""
 
     exit_code = 2
+    generations: Sequence[Any] = ()
+    """Generations of the call that had ended: its session could not be written, and their tokens are not lost."""
 
 
 class RecipeError(UsageError):

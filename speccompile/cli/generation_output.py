@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from speccompile.errors import SpeccompileError
+from speccompile.errors import SpeccompileError, UsageError
 from speccompile.progress import LOGGER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from speccompile.runtime import Bundle, Generation
     from speccompile.runtime.bundle import Prompt
@@ -19,13 +19,27 @@ def write_generations(
     bundle: "Bundle", prompt: "Prompt | None", options: dict[str, Any], *, count: int = 1, as_json: bool = False
 ) -> None:
     """Generate, and write the new text to stdout as it comes; several sequences, or JSON, at the end. options: of
-    `Bundle.generate_batch`; count: number of sequences."""
-    if not as_json and count == 1:
+    `Bundle.generate_batch`; count: number of sequences. A session that cannot be written is an error after them."""
+    if not as_json and count == 1 and bundle.text is not None:
         _show(bundle, prompt, options)
         return
-    generations = bundle.generate_batch([prompt], num_return_sequences=count, **options)
+    try:
+        generations = bundle.generate_batch([prompt], num_return_sequences=count, **options)
+    except UsageError as error:
+        _write_ended(error.generations, as_json=as_json)
+        raise
+    _write_ended(generations, as_json=as_json)
+
+
+def _write_ended(generations: "Sequence[Generation]", *, as_json: bool) -> None:
     for number, generation in enumerate(generations, 1):
-        _write(_as_json(generation) if as_json else _numbered(generation, number, len(generations)))
+        if as_json:
+            _write(_as_json(generation))
+        elif len(generations) > 1:
+            _write(_numbered(generation, number, len(generations)))
+        else:
+            _write(_shown(generation) + "\n")
+            LOGGER.info(summary(generation))
 
 
 def _as_json(generation: "Generation") -> str:
@@ -43,18 +57,12 @@ def _shown(generation: "Generation") -> str:
 
 
 def _show(bundle: "Bundle", prompt: "Prompt | None", options: dict[str, Any]) -> None:
-    """Stream the text, or print token ids without a tokenizer; then log the summary."""
-    generation: Generation | None
-    if bundle.text is None:
-        generation = bundle.generate(prompt, **options)
-        _write(_shown(generation))
-    else:
-        stream = bundle.stream(prompt, **options)
-        _write_pieces(stream)
-        generation = stream.generation
+    """Stream the text; then log the summary."""
+    stream = bundle.stream(prompt, **options)
+    _write_pieces(stream)
     _write("\n")
-    if generation is not None:
-        LOGGER.info(summary(generation))
+    if stream.generation is not None:
+        LOGGER.info(summary(stream.generation))
 
 
 def _write_pieces(pieces: "Iterable[str]") -> None:

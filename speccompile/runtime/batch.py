@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.errors import UsageError
 from speccompile.runtime.adapters import Adapters, adapter_key
 from speccompile.runtime.audio.rules import RuleMatcher, impose_rules
 from speccompile.runtime.constraints import GrammarCompiler
@@ -117,6 +118,17 @@ class Batch:
         prompts = {slot: row.prompt_identity for slot, row in enumerate(self.rows) if row.adapter is None}
         found = {slot: self.bundle._prefixes.restore(prompt, slot, 0) for slot, prompt in prompts.items()}
         return {slot: content for slot, content in found.items() if content is not None}
+
+    def run_whole(self) -> list[Generation]:
+        """Run to the end, and return the generations. A session that cannot be written is an error that has them."""
+        try:
+            for _ in self.run():
+                pass
+        except UsageError as error:
+            if self.seconds and not any(row.is_active or row.error for row in self.rows):
+                error.generations = self.generations()
+            raise
+        return self.generations()
 
     def generations(self) -> list[Generation]:
         """Return the generation of each sequence, once it has ended. Raise a sequence's own error."""

@@ -331,10 +331,7 @@ class Bundle(EngineOwner, Servable):
         return self._all([prompt], options)[0]
 
     def _all(self, prompts: Sequence[Prompt | None], options: GenerationOptions) -> list[Generation]:
-        batch = Batch(self, prompts, options)
-        for _ in batch.run():
-            pass
-        return batch.generations()
+        return Batch(self, prompts, options).run_whole()
 
     def _streamed(self, prompt: Prompt | None, options: GenerationOptions) -> TextStream:
         check_single(options.num_return_sequences)

@@ -116,7 +116,8 @@ def check_session(asked: object, sequences: int, *, side_by_side: bool) -> Path 
     if sequences != 1 or not side_by_side:
         received = f"{sequences} sequences" if side_by_side else "a service"
         raise UsageError(
-            f"session {path}: received {received}, expected one sequence that runs alone", hint="use Bundle.generate"
+            f"session {path}: received {received}, expected one sequence that runs alone",
+            hint="ask for one sequence by itself, or leave the session out",
         )
     if path.is_dir():
         raise UsageError(f"session {path}: received a folder, expected a file", hint=f"give {path / 'text.session'}")

@@ -99,6 +99,19 @@ def test_the_summary_goes_to_stderr(folder, capsysbinary):
         assert re.search(r" tokens/s, [\d.]+x autoregressive \(estimated\), finish reason length$", summary.strip())
 
 
+def test_tokens_are_printed_before_a_session_that_cannot_be_written(folder, run, tmp_path):
+    with patch("speccompile.runtime.session_file.write_atomically", side_effect=OSError(28, "No space left on device")):
+        code, out, err = run(folder, "-p", "def", "-n", 20, "--session", tmp_path / "s", "--json")
+    assert (code, json.loads(out)["token_ids"]) == (2, autoregressive(PROMPT_IDS, 20))
+    assert "the session cannot be written: No space left on device" in err
+
+
+def test_an_empty_path_is_no_session(folder, run):
+    code, out, err = run(folder, "--prompt", "def", "--session", "")
+    assert (code, out) == (2, "")
+    assert "session: received '', expected the path of a file" in err
+
+
 def test_json_is_one_object(folder, run):
     code, out, err = run(folder, "--prompt", "def", "--max-new-tokens", 20, "--json", "--engine", "other")
     printed = json.loads(out)

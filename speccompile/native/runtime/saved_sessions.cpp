@@ -139,7 +139,7 @@ SessionKey::Facts SessionKey::of_adapter(const std::string& adapter) const {
 
 void check_session(const std::string& path, int64_t sequences) {
   if (sequences != 1)
-    refuse("session " + path + ": received " + std::to_string(sequences) + " sequences, expected one sequence that runs alone", "use Bundle.generate");
+    refuse("session " + path + ": received " + std::to_string(sequences) + " sequences, expected one sequence that runs alone", "ask for one sequence by itself, or leave the session out");
   const std::string folder = parent_path(path);
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) refuse("session " + path + ": received a folder, expected a file", "give " + join_path(path, "text.session"));
