@@ -121,5 +121,5 @@ def test_what_is_no_host_is_refused(name):
 def test_pictures_beside_the_text_are_refused(body: dict[str, Any], schema: Schema) -> None:
     with pytest.raises(RequestError, match="images: received"):
         validate(body | {"images": ["data:image/png;base64,AA=="]}, schema)
-    for nothing in (None, []):
-        validate(body | {"images": nothing}, schema)
+    validate(body | {"images": None}, schema)
+    validate(body | {"images": []}, schema)
