@@ -13,7 +13,9 @@ import pytest
 from speccompile.errors import UsageError
 from speccompile.serving.http import image_urls
 from speccompile.serving.http.errors import RequestError
+from speccompile.serving.http.fields import CHAT, COMPLETION, validate
 from speccompile.serving.http.image_urls import ImageHosts
+from speccompile.serving.http.schema import Schema
 
 PICTURE = b"\x89PNG and so on"
 
@@ -113,3 +115,11 @@ def test_time_is_limited(port, monkeypatch):
 def test_what_is_no_host_is_refused(name):
     with pytest.raises(UsageError, match="--image-host: received"):
         ImageHosts.of((name,))
+
+
+@pytest.mark.parametrize(("body", "schema"), [({"prompt": "a"}, COMPLETION), ({"messages": [{"role": "user"}]}, CHAT)])
+def test_pictures_beside_the_text_are_refused(body: dict[str, Any], schema: Schema) -> None:
+    with pytest.raises(RequestError, match="images: received"):
+        validate(body | {"images": ["data:image/png;base64,AA=="]}, schema)
+    validate(body | {"images": None}, schema)
+    validate(body | {"images": []}, schema)

@@ -158,6 +158,7 @@ _SHOWN = Image.fromarray(vision.picture(20, 33))
 _ALPHA = np.random.default_rng(0).integers(0, 256, (20, 33, 1), np.uint8)
 _WIDE = np.arange(0, 65536, 97, np.uint16)[:600].reshape(20, 30)
 FILES = {
+    "PNG without its last chunk": encoded(Image.fromarray(vision.picture(9, 14)), "PNG")[:-12],
     "ppm": encoded(_SHOWN, "PPM"),
     "pgm": encoded(_SHOWN.convert("L"), "PPM"),
     "pgm of 16 bits": encoded(Image.fromarray(_WIDE), "PPM"),

@@ -39,7 +39,6 @@ struct Libpng {
   SPC_FUNCTION(png_set_interlace_handling);
   SPC_FUNCTION(png_read_update_info);
   SPC_FUNCTION(png_read_row);
-  SPC_FUNCTION(png_read_end);
   SPC_FUNCTION(png_error);
   SPC_FUNCTION(png_get_rowbytes);
 };
@@ -94,7 +93,6 @@ bool read_rgba(Reading& reading, size_t line, size_t height, uint8_t* pixels) {
   if (lib.png_get_rowbytes(png, info) != line) lib.png_error(png, "its lines have another size than its header says");
   for (int pass = 0; pass < passes; ++pass)
     for (size_t row = 0; row < height; ++row) lib.png_read_row(png, pixels + row * line, nullptr);
-  lib.png_read_end(png, nullptr);
   lib.png_destroy_read_struct(&png, &info, nullptr);
   return true;
 }

@@ -187,6 +187,7 @@ UNSUPPORTED: dict[str, Schema] = {
     "bad_words": {"type": ["array", "null"], "maxItems": 0},
     "chat_template": _NOTHING,
     "documents": _NOTHING,
+    "images": {"type": ["array", "null"], "maxItems": 0},  # of Ollama and others; here parts of messages
 }
 """Fields of other servers -> the values that have no effect here. Other values are refused: ignoring them would
 silently give a wrong answer."""

@@ -148,7 +148,7 @@ inline constexpr const char* kUnsupported =
     "am_search\": {\"enum\": [null, false]}, \"prompt_logprobs\": {\"enum\": [null, false]}, \"prompt_embeds\": {\""
     "enum\": [null]}, \"include_stop_str_in_output\": {\"enum\": [null, false]}, \"allowed_token_ids\": {\"enum\":"
     " [null]}, \"bad_words\": {\"type\": [\"array\", \"null\"], \"maxItems\": 0}, \"chat_template\": {\"enum\": [null]}"
-    ", \"documents\": {\"enum\": [null]}}";
+    ", \"documents\": {\"enum\": [null]}, \"images\": {\"type\": [\"array\", \"null\"], \"maxItems\": 0}}";
 
 // speccompile.serving.http.metrics
 inline constexpr MetricText kCounters[] = {
