@@ -26,7 +26,7 @@ _SHOWN = 60
 _CONTEXT = 64
 """Number of prompt tokens on which the text of the first new tokens depends, at most."""
 
-_WHERE_ASKED = ("logprobs", "top_logprobs")
+_WHERE_THERE_IS_ONE = ("logprobs", "top_logprobs", "truncated_tokens", "cached_tokens", "encode_seconds")
 JSON_NAMES = {"acceptance_length": "mean_accepted"}
 """Fields of `Generation` that have another name in JSON."""
 
@@ -83,8 +83,7 @@ class Generation:
     encode_seconds: float | None = field(kw_only=True, default=None)
     """Seconds of encoding the prompt's pictures, part of the prefill. In JSON, and a number, where it has any."""
     cached_tokens: int = field(kw_only=True, default=0)
-    """Number of prompt tokens that were not read, because this batch slot, another, a session or a prefix of the
-    bundle held them. In JSON where it is not 0."""
+    """Number of prompt tokens that a batch slot, a session or a shipped prefix held. In JSON where it is not 0."""
     queue_seconds: float = field(kw_only=True, default=0.0)
     """Seconds of waiting for a batch slot, before `seconds`."""
     first_token_seconds: float | None = field(kw_only=True, default=None)
@@ -137,10 +136,9 @@ class Generation:
         """Return the documented JSON object of `generate --json`."""
         fields = [f.name for f in dataclasses.fields(self) if not f.kw_only]
         shown = {JSON_NAMES.get(name, name): getattr(self, name) for name in fields}
-        shown = {name: each for name, each in shown.items() if each is not None or name not in _WHERE_ASKED}
-        more: dict[str, Any] = {name: getattr(self, name) or None for name in ("truncated_tokens", "cached_tokens")}
-        more["encode_seconds"] = self.encode_seconds
-        return shown | {name: each for name, each in more.items() if each is not None}
+        shown |= {"truncated_tokens": self.truncated_tokens or None, "cached_tokens": self.cached_tokens or None}
+        shown |= {"encode_seconds": self.encode_seconds}
+        return {name: each for name, each in shown.items() if each is not None or name not in _WHERE_THERE_IS_ONE}
 
 
 @dataclass(frozen=True)

@@ -263,6 +263,9 @@ Json Transcription::to_json() const {
   Json::List parts;
   for (const Segment& each : found_) parts.push_back(each.to_json());
   Json shown = documented(generation());
+  Json::Object& fields = shown.object();
+  const auto cached = [](const Json::Member& each) { return each.first == "cached_tokens"; };
+  fields.erase(std::remove_if(fields.begin(), fields.end(), cached), fields.end());  // what windows kept of those before
   shown.set("duration", rounded(sound_.seconds));
   shown.set("segments", std::move(parts));
   const std::optional<std::string> text = this->text();

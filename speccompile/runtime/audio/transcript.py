@@ -25,7 +25,9 @@ class Transcript:
     def to_json(self) -> dict[str, Any]:
         """Return the object of `speccompile transcribe --json`."""
         parts = {"duration": round(self.seconds, 3), "segments": [each.to_json() for each in self.segments]}
-        return self.generation.to_json() | parts | {"text": self.text, "language": self.language, "task": self.task}
+        shown = self.generation.to_json() | parts
+        shown.pop("cached_tokens", None)  # what windows kept of those before
+        return shown | {"text": self.text, "language": self.language, "task": self.task}
 
 
 _SUMS = ("rounds", "seconds", "prefill_seconds", "verify_seconds", "draft_seconds", "cached_tokens")
