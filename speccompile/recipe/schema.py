@@ -109,15 +109,11 @@ PRECISIONS = {
 """Alias of a precision -> its name."""
 
 
-SPELT = (*PRECISIONS.values(), "fp8", "stored")
-"""Names of precisions that may be written with capitals and hyphens."""
-
-
 def _precision_of_name(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     word = value.strip().lower().replace("-", "")
-    return PRECISIONS.get(word, word if word in SPELT else value)
+    return PRECISIONS.get(word, word if word in (*PRECISIONS.values(), "fp8", "stored") else value)
 
 
 Word = Annotated[str | None, BeforeValidator(_precision_of_name)]
