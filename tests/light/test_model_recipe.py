@@ -54,6 +54,13 @@ def test_the_text_is_read_as_the_same_plan_and_explains_every_value(model, tmp_p
     assert all("#" in line for line in values if "provider" not in line), made.text
 
 
+@pytest.mark.parametrize("asked", ["eagle-3", "medusa", "draft"])
+def test_a_method_without_its_weights_asks_for_the_folder_behind_the_option(model, asked):
+    with pytest.raises(UsageError, match=f"^--drafter: received '{asked}', .* expected their folder") as caught:
+        make_model_recipe(ModelRequest(str(model), drafter=asked))
+    assert "--drafter DIR" in caught.value.hint
+
+
 def test_overrides_are_written_down(model, tmp_path):
     made = make_model_recipe(ModelRequest(str(model)), overrides=["cache.batch_size=3", "drafter.tokens=2"])
     (tmp_path / "written.yaml").write_text(made.text)
