@@ -53,7 +53,14 @@ def model_options(command: F) -> F:
 
 
 def requested(
-    model: str, drafter: str | None, precision: str | None, tokenizer: str | None, *, fast: bool, sampling: bool
+    model: str,
+    drafter: str | None,
+    precision: str | None,
+    tokenizer: str | None,
+    *,
+    fast: bool,
+    sampling: bool,
+    images: bool = False,
 ) -> "ModelRequest":
     """Return the request of these options. Raise UsageError if they contradict each other, or for what is no model."""
     from speccompile.recipe.model_request import ModelRequest
@@ -63,7 +70,7 @@ def requested(
             raise UsageError(f"{option}: received an empty value, expected a word", hint="leave it out for the default")
     if fast and precision not in (None, FAST):
         raise UsageError(f"received --fast and --precision {precision}, expected one of them", hint="leave one out")
-    return ModelRequest(model, drafter, FAST if fast else precision, sampling, tokenizer)
+    return ModelRequest(model, drafter, FAST if fast else precision, sampling, tokenizer, images)
 
 
 def refuse_model_options(
@@ -93,9 +100,10 @@ def open_model(
     sampling: bool,
     threads: int | None,
     prove: bool = True,
+    images: bool = False,
 ) -> "Iterator[Bundle]":
     """Context manager that yields a bundle, open: that at `model`, or that of the model, which is built where the cache
-    has none. Raise UsageError, and what building and opening raise."""
+    has none; images: which then sees pictures. Raise UsageError, and what building and opening raise."""
     from speccompile.bundle.reader import is_bundle
     from speccompile.runtime import Bundle
 
@@ -106,7 +114,7 @@ def open_model(
         )  # fmt: skip
         yield Bundle.open(Path(model), threads=threads)
         return
-    request = requested(model, drafter, precision, tokenizer, fast=fast, sampling=sampling)
+    request = requested(model, drafter, precision, tokenizer, fast=fast, sampling=sampling, images=images)
     with _cached(request, prove=prove) as folder:
         yield Bundle.open(folder, threads=threads)
 
@@ -154,6 +162,7 @@ def _key(request: "ModelRequest", *, prove: bool) -> dict[str, Any]:
     asked = {"model": request.model, "drafter": request.drafter, "precision": request.precision}
     asked |= {"tokenizer": request.tokenizer} if request.tokenizer else {}
     where = {"folder": str(request.folder) if request.folder else None, "sampling": request.sampling, "prove": prove}
+    where |= {"images": True} if request.images else {}
     return asked | where | {"files": files, "commits": commits, "speccompile": __version__, "format": FORMAT}
 
 

@@ -128,8 +128,9 @@ def _that_fits(request: ModelRequest, plan: Plan, section: Section, notes: list[
 
 
 def _plan(request: ModelRequest, drafter: Section, precision: str | None = None) -> Plan:
-    target = {"model": _absolute(request.model)}
+    target: dict[str, object] = {"model": _absolute(request.model)}
     target |= {"tokenizer": _absolute(request.tokenizer)} if request.tokenizer else {}
+    target |= {"images": True} if request.images else {}
     data: dict[str, object] = {"name": request.name, "target": target}
     data |= {"drafter": drafter} if drafter else {}
     word = precision or request.precision

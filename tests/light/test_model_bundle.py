@@ -1,7 +1,9 @@
 """Models that `run` and `chat` refuse before they build: an hour's build must not end with a word about its prompt."""
 
 import pytest
+from click.testing import CliRunner
 
+from speccompile.cli import main
 from speccompile.cli.model_bundle import open_model, requested
 from speccompile.errors import UsageError
 
@@ -23,3 +25,9 @@ def test_an_empty_option_is_refused(make_checkpoint, tmp_path, option):
     given = {"drafter": None, "precision": None} | {option: " "}
     with pytest.raises(UsageError, match=f"^--{option}: received an empty value"):
         requested(str(make_checkpoint(tmp_path / "model")), **given, tokenizer=None, fast=False, sampling=False)
+
+
+def test_a_picture_needs_a_prompt(make_checkpoint, tmp_path):
+    done = CliRunner().invoke(main, ["run", str(make_checkpoint(tmp_path / "model")), "--image", "one.png"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "received --image without a prompt, expected both" in done.stderr
