@@ -80,7 +80,8 @@ def command(
 
     A message ends with its line; a line that ends with a backslash goes on, and so does what begins with three
     quotation marks, to the next three. Ctrl-C stops an answer, which stays as far as it came; Ctrl-D ends the chat.
-    Without a chat template the model continues the text of all messages.
+    Without a chat template the model continues the text of all messages. A message that begins with a space or a path
+    such as /usr/bin is no command.
 
     Commands: /system TEXT, /image FILE, /regenerate, /stats, /save FILE, /clear, /help, /exit.
 
@@ -176,7 +177,7 @@ def _resumed(bundle: "Bundle", session: Path | None) -> list[dict[str, str]]:
 def _handle(conversation: Conversation, message: str, *, coloured: bool) -> bool:
     """Answer a message, or do what a command asks for. Return whether the chat goes on."""
     word, _, rest = message.strip().partition(" ")
-    if not word.startswith("/"):
+    if not word.startswith("/") or "/" in word[1:] or message.startswith(" "):
         _show(conversation, conversation.ask(message), coloured=coloured)
         return True
     match word:

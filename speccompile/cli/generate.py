@@ -8,7 +8,7 @@ import click
 from speccompile.cli.adapter_option import USED_ADAPTER, take_adapter
 from speccompile.cli.constraint_options import constraint_options, impose, take
 from speccompile.cli.generation_output import write_generations
-from speccompile.cli.options import NEW_TOKENS, SESSION, TRUNCATE, Option, opening_options
+from speccompile.cli.options import IMAGES, NEW_TOKENS, SESSION, TRUNCATE, Option, opening_options
 from speccompile.cli.prompt_input import SOURCES
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.cli.source_options import read_beginning, source_options, take_source
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 @click.option("-p", "--prompt", metavar="TEXT", cls=Option, help="The prompt; - for stdin.")
 @click.option("--prompt-file", metavar="FILE", help="A file with the prompt, taken as it is; - for stdin.")
 @click.option("--token-ids", metavar="1,2,3", help="The prompt's token ids.")
-@click.option(
-    "--image", "images", metavar="FILE", multiple=True, help="A picture for the prompt. May be given several times."
-)
+@click.option("--image", "images", **IMAGES)
 @source_options
 @click.option("-n", "--max-new-tokens", default=128, show_default=True, help="At most this many.", **NEW_TOKENS)
 @sampling_options

@@ -53,14 +53,24 @@ def model_options(command: F) -> F:
 
 
 def requested(
-    model: str, drafter: str | None, precision: str | None, tokenizer: str | None, *, fast: bool, sampling: bool
+    model: str,
+    drafter: str | None,
+    precision: str | None,
+    tokenizer: str | None,
+    *,
+    fast: bool,
+    sampling: bool,
+    images: bool = False,
 ) -> "ModelRequest":
     """Return the request of these options. Raise UsageError if they contradict each other, or for what is no model."""
     from speccompile.recipe.model_request import ModelRequest
 
+    for option, value in (("--drafter", drafter), ("--precision", precision)):
+        if value is not None and not value.strip():
+            raise UsageError(f"{option}: received an empty value, expected a word", hint="leave it out for the default")
     if fast and precision not in (None, FAST):
         raise UsageError(f"received --fast and --precision {precision}, expected one of them", hint="leave one out")
-    return ModelRequest(model, drafter, FAST if fast else precision, sampling, tokenizer)
+    return ModelRequest(model, drafter, FAST if fast else precision, sampling, tokenizer, images)
 
 
 def refuse_model_options(
@@ -90,9 +100,10 @@ def open_model(
     sampling: bool,
     threads: int | None,
     prove: bool = True,
+    images: bool = False,
 ) -> "Iterator[Bundle]":
     """Context manager that yields a bundle, open: that at `model`, or that of the model, which is built where the cache
-    has none. Raise UsageError, and what building and opening raise."""
+    has none; images: which then sees pictures. Raise UsageError, and what building and opening raise."""
     from speccompile.bundle.reader import is_bundle
     from speccompile.runtime import Bundle
 
@@ -103,7 +114,7 @@ def open_model(
         )  # fmt: skip
         yield Bundle.open(Path(model), threads=threads)
         return
-    request = requested(model, drafter, precision, tokenizer, fast=fast, sampling=sampling)
+    request = requested(model, drafter, precision, tokenizer, fast=fast, sampling=sampling, images=images)
     with _cached(request, prove=prove) as folder:
         yield Bundle.open(folder, threads=threads)
 
@@ -130,7 +141,7 @@ def _cached(request: "ModelRequest", *, prove: bool) -> Iterator[Path]:
                 yield found[0] / _BUNDLE
                 return
     with cache.add_entry(digest, {"key": key}) as part:
-        build_model(request, part / _BUNDLE, prove=prove)
+        build_model(request, part / _BUNDLE, prove=prove, for_text=True)
     with cache.open_entry(digest, "bundle", verify=False) as found:
         if found is None:
             raise UsageError(
@@ -151,6 +162,7 @@ def _key(request: "ModelRequest", *, prove: bool) -> dict[str, Any]:
     asked = {"model": request.model, "drafter": request.drafter, "precision": request.precision}
     asked |= {"tokenizer": request.tokenizer} if request.tokenizer else {}
     where = {"folder": str(request.folder) if request.folder else None, "sampling": request.sampling, "prove": prove}
+    where |= {"images": True} if request.images else {}
     return asked | where | {"files": files, "commits": commits, "speccompile": __version__, "format": FORMAT}
 
 
@@ -160,14 +172,22 @@ def build_model(
     *,
     overrides: Sequence[str] = (),
     prove: bool = True,
+    for_text: bool = False,
     **settings: Any,
 ) -> Path:
     """Build the bundle of a model, with the recipe that was made for it inside, and return its folder. output: by
-    default build/NAME. overrides: of that recipe. settings: of `compiler.build.build`."""
+    default build/NAME. overrides: of that recipe. for_text: prompts will be texts, so a
+    model without a tokenizer is refused before the work. settings: of `compiler.build.build`."""
     from speccompile.compiler.from_recipe import build_plan
     from speccompile.recipe.model_recipe import make_model_recipe
 
     made = make_model_recipe(request, overrides=overrides)
+    if for_text and not made.plan.target.facts.tokenizer:
+        raise UsageError(
+            f"{request.model}: received a model without tokenizer.json, expected one: prompts are texts",
+            hint=f"copy it beside the weights; or speccompile build {request.model}, then speccompile generate "
+            "--token-ids, which needs none",
+        )
     output = output or Path("build") / made.plan.name
     _log_estimate(made.plan)
     start = time.perf_counter()

@@ -49,6 +49,12 @@ THREADS: dict[str, Any] = {
     "help": "Threads; by default one a core that this process may use.",
 }
 """Settings of the option --threads of every command that opens a bundle."""
+IMAGES: dict[str, Any] = {
+    "metavar": "FILE",
+    "multiple": True,
+    "help": "A picture for the prompt. May be given several times.",
+}
+"""Settings of the option --image of every command that takes one prompt."""
 TRUNCATE: dict[str, Any] = {
     "type": click.Choice(["left"]),
     "help": "Drop the first tokens of a prompt that leaves no room for the new ones; by default it is refused.",

@@ -7,7 +7,7 @@ import click
 from speccompile.cli.adapter_option import USED_ADAPTER, take_adapter
 from speccompile.cli.generation_output import write_generations
 from speccompile.cli.model_bundle import model_options, open_model
-from speccompile.cli.options import NEW_TOKENS, SESSION, THREADS, TRUNCATE, Option
+from speccompile.cli.options import IMAGES, NEW_TOKENS, SESSION, THREADS, TRUNCATE, Option
 from speccompile.cli.prompt_input import read_text
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import UsageError
@@ -18,6 +18,7 @@ from speccompile.errors import UsageError
 @click.argument("text", metavar="[PROMPT]", required=False)
 @click.option("-p", "--prompt", metavar="TEXT", cls=Option, help="The prompt, instead of PROMPT; - for stdin.")
 @click.option("-n", "--max-new-tokens", default=128, show_default=True, help="At most this many.", **NEW_TOKENS)
+@click.option("--image", "images", **IMAGES)
 @model_options
 @sampling_options
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without the tokenizer's chat template.")
@@ -33,6 +34,7 @@ def command(
     model: str,
     text: str | None,
     prompt: str | None,
+    images: tuple[str, ...],
     drafter: str | None,
     precision: str | None,
     tokenizer: str | None,
@@ -52,6 +54,8 @@ def command(
     stored precision, or the largest that fits into the memory. stderr says what was decided, and `speccompile cache`
     lists and removes these bundles.
 
+    With --image the bundle of a model sees pictures, where the model does.
+
     A tokenizer's chat template is applied where there is one. Without a prompt, on a terminal, a chat begins: see
     `speccompile chat --help`.
 
@@ -64,10 +68,13 @@ def command(
     if text is not None and prompt is not None:
         raise UsageError("received a prompt and --prompt, expected one of them", hint="leave one out")
     given = prompt if text is None else text
+    if images and given is None:
+        raise UsageError("received --image without a prompt, expected both", hint="give a prompt, or -")
     sampling = bool(options["temperature"])
     opened = open_model(
-        model, drafter, precision, tokenizer, fast=fast, sampling=sampling, threads=threads, prove=not skip_prove
-    )
+        model, drafter, precision, tokenizer,
+        fast=fast, sampling=sampling, threads=threads, prove=not skip_prove, images=bool(images),
+    )  # fmt: skip
     if given is None:
         from speccompile.cli.chat import converse, require_terminal
 
@@ -79,5 +86,6 @@ def command(
     asked = read_text("the prompt", given) if given == "-" else given
     with opened as bundle:
         take_adapter(bundle, options)
+        options["images"] = list(images) or None
         options["chat"] = bundle.chat_template is not None and not raw
         write_generations(bundle, asked, options, as_json=as_json)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import yaml
 
-from speccompile.drafters import DRAFTING_METHODS, kind_called
+from speccompile.drafters import DEFAULT_KIND, DRAFTING_METHODS, kind_called, mtp
+from speccompile.drafters.method import HEAD, OWN
 from speccompile.errors import CheckpointError, RecipeError, UsageError
 from speccompile.machine.system import memory_limits
 from speccompile.plan.plan import Plan
@@ -26,6 +27,9 @@ LARGEST_SHARE = 0.8
 """Share of the memory that weights and caches may take: the rest is for everything else on the machine."""
 SMALLER = ("int8", "int4")
 """Precisions to take instead of one that does not fit, the largest first."""
+
+CARRIED = mtp.METHOD.kind
+"""Kind whose weights the target's own checkpoint may hold."""
 
 Section = dict[str, str] | None
 """A recipe's section `drafter`, None to leave it to the defaults."""
@@ -83,6 +87,13 @@ def _asked_drafter(asked: str) -> dict[str, str]:
     """Return the section `drafter` for a folder, a Hub id or a kind."""
     kind, path = kind_called(asked), Path(asked).expanduser()
     if kind in DRAFTING_METHODS and not path.is_dir():
+        if DRAFTING_METHODS[kind].weights in (OWN, HEAD) and kind != CARRIED:
+            raise UsageError(
+                f"--drafter: received '{asked}', a drafting method with weights of its own, expected their folder or a "
+                "Hub id",
+                hint="give the folder, as in --drafter DIR: what lies in it says the method; or --drafter "
+                f"{DEFAULT_KIND}, which needs no weights",
+            )
         return {"kind": kind}
     if not path.exists() and "/" not in asked:
         guess = nearest(asked, DRAFTING_METHODS)
@@ -117,8 +128,9 @@ def _that_fits(request: ModelRequest, plan: Plan, section: Section, notes: list[
 
 
 def _plan(request: ModelRequest, drafter: Section, precision: str | None = None) -> Plan:
-    target = {"model": _absolute(request.model)}
+    target: dict[str, object] = {"model": _absolute(request.model)}
     target |= {"tokenizer": _absolute(request.tokenizer)} if request.tokenizer else {}
+    target |= {"images": True} if request.images else {}
     data: dict[str, object] = {"name": request.name, "target": target}
     data |= {"drafter": drafter} if drafter else {}
     word = precision or request.precision

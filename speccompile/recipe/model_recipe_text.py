@@ -29,6 +29,7 @@ def recipe_text(request: ModelRequest, plan: Plan, written: Callable[[str], str]
         _line(f"  model: {json.dumps(written(plan.target.reference))}", f"{facts.architecture}, {size} in {stored}"),
         *([f"  revision: {plan.target.commit}"] if plan.target.commit else []),
         *_tokenizer_lines(request, written),
+        *([_line("  images: true", "the bundle sees pictures")] if request.images else []),
         "drafter:",
         *_drafter_lines(plan, written),
         _line(f"decoding: {plan.decoding}", "sampling: temperature, top-k, top-p and so on can be asked for"),

@@ -26,7 +26,8 @@ class ModelRequest:
 
     model: folder or Hub id. drafter: folder, Hub id or kind of a drafter, None for the best that is there. precision:
     of the target, None to decide it by the checkpoint and the memory. sampling: whether temperatures above 0 are asked
-    for. tokenizer: folder of the tokenizer for a GGUF file. Raise UsageError for a folder that is no model.
+    for. tokenizer: folder of the tokenizer for a GGUF file. images: whether the bundle shall see
+    pictures. Raise UsageError for a folder that is no model.
     """
 
     model: str
@@ -34,6 +35,7 @@ class ModelRequest:
     precision: str | None = None
     sampling: bool = False
     tokenizer: str | None = None
+    images: bool = False
 
     def __post_init__(self) -> None:
         if is_model(self.model):

@@ -104,13 +104,16 @@ Kind = Annotated[str | None, BeforeValidator(_kind_of_name)]
 
 PRECISIONS = {
     "fp32": "float32", "f32": "float32", "fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16",
-    "q8": "int8", "q4": "int4",
+    "q8": "int8", "8bit": "int8", "q4": "int4", "4bit": "int4",
 }  # fmt: skip
 """Alias of a precision -> its name."""
 
 
 def _precision_of_name(value: Any) -> Any:
-    return PRECISIONS.get(value.strip().lower(), value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    word = value.strip().lower().replace("-", "")
+    return PRECISIONS.get(word, word if word in (*PRECISIONS.values(), "fp8", "stored") else value)
 
 
 Word = Annotated[str | None, BeforeValidator(_precision_of_name)]

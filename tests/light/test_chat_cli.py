@@ -143,6 +143,13 @@ def test_exit_ends_and_unknown_commands_are_told_the_nearest(talk):
     assert all(name in err for name in chat.COMMANDS)
 
 
+@pytest.mark.parametrize("message", ["/usr/bin is a folder", " /help"])
+def test_a_path_and_what_begins_with_a_space_are_no_commands(talk, message):
+    out, err = talk(message)
+    assert out == f"{answer([user(message)])}\n"
+    assert "error" not in err
+
+
 def test_a_message_that_is_too_long_is_told_and_forgotten(talk):
     bundle = chat_bundle()
     long = "def " * (bundle.manifest.max_length + 1)

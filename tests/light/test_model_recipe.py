@@ -15,6 +15,7 @@ from speccompile.machine.system import MemoryLimit
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.model_recipe import make_model_recipe
 from speccompile.recipe.model_request import ModelRequest, is_model, model_files
+from tests import vision
 from tests.heads import WIDTH
 from tests.heads.medusa import faster_decoding
 from tests.heads.mtp import mtp_target
@@ -52,6 +53,13 @@ def test_the_text_is_read_as_the_same_plan_and_explains_every_value(model, tmp_p
     assert "LlamaForCausalLM" in made.text
     values = [line for line in made.text.splitlines() if line.partition("#")[0].strip(" -").partition(":")[2]]
     assert all("#" in line for line in values if "provider" not in line), made.text
+
+
+@pytest.mark.parametrize("asked", ["eagle-3", "medusa", "draft"])
+def test_a_method_without_its_weights_asks_for_the_folder_behind_the_option(model, asked):
+    with pytest.raises(UsageError, match=f"^--drafter: received '{asked}', .* expected their folder") as caught:
+        make_model_recipe(ModelRequest(str(model), drafter=asked))
+    assert "--drafter DIR" in caught.value.hint
 
 
 def test_overrides_are_written_down(model, tmp_path):
@@ -130,6 +138,14 @@ def test_a_head_beside_a_model_that_becomes_smaller_stays(make_checkpoint, tmp_p
 def test_sampling_is_asked_for(model):
     assert make_model_recipe(ModelRequest(str(model))).plan.decoding == "greedy"
     assert make_model_recipe(ModelRequest(str(model), sampling=True)).plan.decoding == "sampling"
+
+
+def test_pictures_are_asked_for(tmp_path):
+    folder = vision.save(vision.model("smolvlm"), "smolvlm", tmp_path / "seeing")
+    made = make_model_recipe(ModelRequest(str(folder), images=True))
+    assert made.plan.images is not None
+    assert "images: true" in made.text
+    assert make_model_recipe(ModelRequest(str(folder))).plan.images is None
 
 
 def test_what_is_a_model(model, make_recipe, tmp_path):

@@ -15,6 +15,8 @@ from speccompile.recipe.schema import PRECISIONS
         ("ngram", "prompt_lookup"),
         ("prompt-lookup", "prompt_lookup"),
         ("lookup", "prompt_lookup"),
+        ("n-gram", "prompt_lookup"),
+        ("PLD", "prompt_lookup"),
         ("draft", "model"),
         ("draft_model", "model"),
         ("Draft-Model", "model"),
@@ -51,6 +53,14 @@ def test_a_recipe_in_other_words_is_the_same_plan(make_recipe):
     assert (theirs.drafter.kind, theirs.target.precision) == ("prompt_lookup", "int8")
     inside = {"kind": "draft", "model": "drafter", "then": "lookup"}
     assert plan(make_recipe, drafter=inside).drafter.cascade.then.kind == "prompt_lookup"
+
+
+@pytest.mark.parametrize(
+    ("called", "precision"),
+    [("INT4", "int4"), ("int-8", "int8"), ("4-bit", "int4"), ("8bit", "int8"), ("BF16", "bfloat16")],
+)
+def test_a_precision_has_other_names_and_spellings(make_recipe, called, precision):
+    assert plan(make_recipe, precision={"target": called}).target.precision == precision
 
 
 def test_other_words_are_refused_with_the_nearest(make_recipe):

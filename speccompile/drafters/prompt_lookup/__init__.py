@@ -40,7 +40,7 @@ METHOD = DraftingMethod(
     ),
     looks_up=True,
     with_images=True,
-    aliases=("ngram", "lookup", "prompt_lookup_decoding"),
+    aliases=("ngram", "n_gram", "lookup", "pld", "prompt_lookup_decoding"),
     compare_variants=(
         CompareVariant("prompt_lookup-4", {"tokens": 4}),
         CompareVariant("prompt_lookup-10", {"tokens": 10}),
