@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 MOST_BYTES = 25_000_000
-"""Of all files but ONNX Runtime's library."""
+"""Limit of all files together, ONNX Runtime's library excepted."""
 
 ONNXRUNTIME = "lib/libonnxruntime.so.1"
 COMMAND = "bin/speccompile-native"
 INSTALLED = "speccompile/native/installed/"
 LEFT_OUT = "lib/libtriton_speccompile.so"
-"""Of those who serve by Triton, who have Python."""
+"""Left out: who serves by Triton has Python."""
 KERNELS = "libspeccompile_kernels.so"
 LICENCES = ("onnxruntime/LICENSE", "onnxruntime/ThirdPartyNotices.txt")
 COMPILED_IN = ("libcxx", "libcxxabi", "libunwind")

@@ -1,4 +1,4 @@
-"""What scripts/archive.py packs, and what it refuses: files without meaning stand for programs."""
+"""Check what scripts/archive.py packs, and what it refuses: files without meaning stand for programs."""
 
 import io
 import tarfile

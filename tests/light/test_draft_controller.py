@@ -1,4 +1,4 @@
-"""What the pace is told of slots, and what drafters read again."""
+"""Check what the pace is told of slots, and what drafters read again."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""What scripts/wheels and scripts/tar refuse before they make anything; tests/compile tries out what they make."""
+"""Check what scripts/wheels and scripts/tar refuse before they make anything; tests/compile tries what they make."""
 
 import fcntl
 import re
