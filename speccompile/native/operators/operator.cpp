@@ -131,7 +131,7 @@ class Work {
 
   const Context::Part& part_;
   const int64_t parts_;
-  std::atomic<double> quickest_{std::numeric_limits<double>::infinity()};
+  alignas(64) std::atomic<double> quickest_{std::numeric_limits<double>::infinity()};
   std::atomic<bool> failed_{false};
 };
 
