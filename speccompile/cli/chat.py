@@ -279,7 +279,8 @@ def _read_message() -> str:
 
 def _read_line(prompt: str) -> str:
     if sys.stdin.isatty():
-        return input(prompt)
+        with _ticking():
+            return input(prompt)
     line = sys.stdin.readline()
     if not line:
         raise EOFError
@@ -302,6 +303,23 @@ def _on_interrupt(handler: Callable[..., Any]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+TICK = 0.1
+"""Seconds after which a Ctrl-C is noticed at the latest while a message is typed."""
+
+
+@contextmanager
+def _ticking() -> Iterator[None]:
+    """Wake `input` now and then inside a `with` block: Python handles a signal where the wait for a key is interrupted,
+    and one that comes between two waits, directly behind a key, would be noticed at the next key only."""
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, TICK, TICK)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _greeting(bundle: "Bundle") -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speccompile.bundle.folders import write_atomically
 from speccompile.errors import PromptError, UsageError
 from speccompile.progress import LOGGER
 
@@ -148,7 +149,7 @@ class Conversation:
         if path.suffix != ".json":
             text = "\n\n".join(f"## {message['role']}\n\n{_as_text(message)}" for message in messages)
         try:
-            path.write_text(text + "\n", encoding="utf-8")
+            _write(path, (text + "\n").encode())
         except OSError as error:
             raise UsageError(f"/save {path}: {error.strerror}", hint="give a file that can be written") from error
 
@@ -167,6 +168,14 @@ class Conversation:
             self._request = None
             request.cancel()
             self.messages.append({"role": ASSISTANT, "content": "".join(said)})
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file at once: a full disk leaves the old one. A device or a pipe takes what comes."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+    else:
+        write_atomically(path.resolve(), content)
 
 
 def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
