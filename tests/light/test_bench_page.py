@@ -196,6 +196,13 @@ def test_the_numbers_of_bars_have_the_same_decimals(values, shown):
     assert [each.text for each in svg.iter("text") if each.get("class")] == shown
 
 
+def test_a_legend_stays_inside():
+    svg = ElementTree.fromstring(line_chart({f"acceptance {n}": [(0, 1), (1, 2)] for n in range(6)}, "t", "x"))
+    ends = [float(each.get("x")) + CHARACTER * len(each.text) for each in svg.iter("text") if "acc" in each.text]
+    assert len(ends) == 6
+    assert max(ends) <= float(svg.get("viewBox").split()[2])
+
+
 def test_names_below_bars_do_not_touch():
     names = ["mt_bench", "translation", "summarization", "math_reasoning", "code_editing", "overall", "rag", "qa"]
     svg = ElementTree.fromstring(bar_chart(names, {"x": [1.0] * 8, "y": [2.0] * 8}, "t"))

@@ -185,11 +185,13 @@ def _x_axis(scale: _Scale, places: Sequence[float], title: str) -> Iterator[str]
 
 
 def _legend(names: Sequence[str]) -> Iterator[str]:
-    """Yield the names of several series in a line below the title."""
-    x = 8.0
+    """Yield the names of several series in a line below the title, in two where one is too short."""
+    x, y = 8.0, 27
     for index, name in enumerate(names if len(names) > 1 else ()):
-        yield f'<rect x="{x:.0f}" y="27" width="10" height="10" class="f{index}"/>'
-        yield _text(x + 14, 36, name, "start")
+        if x + 14 + CHARACTER * len(name) > WIDTH and x > 8:
+            x, y = 8.0, y + 14
+        yield f'<rect x="{x:.0f}" y="{y}" width="10" height="10" class="f{index}"/>'
+        yield _text(x + 14, y + 9, name, "start")
         x += CHARACTER * len(name) + 28
 
 
