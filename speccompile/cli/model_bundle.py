@@ -105,6 +105,7 @@ def open_model(
     """Context manager that yields a bundle, open: that at `model`, or that of the model, which is built where the cache
     has none; images: which then sees pictures. Raise UsageError, and what building and opening raise."""
     from speccompile.bundle.reader import is_bundle
+    from speccompile.extras import naming_extra
     from speccompile.runtime import Bundle
 
     if is_bundle(Path(model)):
@@ -114,7 +115,8 @@ def open_model(
         )  # fmt: skip
         yield Bundle.open(Path(model), threads=threads)
         return
-    request = requested(model, drafter, precision, tokenizer, fast=fast, sampling=sampling, images=images)
+    with naming_extra("building a model", instead="give the folder of a bundle, which runs without it"):
+        request = requested(model, drafter, precision, tokenizer, fast=fast, sampling=sampling, images=images)
     with _cached(request, prove=prove) as folder:
         yield Bundle.open(folder, threads=threads)
 

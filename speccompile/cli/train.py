@@ -85,6 +85,7 @@ def command(
       speccompile train recipes/mine --set train.schedule.seconds=3600
       speccompile train recipes/mine --set train.begin=demo/drafter --json
     """
+    _check_installed(tensorboard=tensorboard)
     from speccompile.measure.bench.html import check_page
     from speccompile.recipe import load_recipe
     from speccompile.recipe.training import plan_training
@@ -95,7 +96,6 @@ def command(
     written = load_recipe(recipe, overrides)
     plan = plan_training(written, work)
     check_resume(plan.work, resume=resume, restart=restart)
-    _check_installed(tensorboard=tensorboard)
     with loading_torch():
         from speccompile.train.run import Source, run_training
 

@@ -49,7 +49,8 @@ void read_described(const OrtApi* api, const OrtValue* value, Shape& shape) {
 
 void set_version(const OrtApi* api, const char* version) {
   int major = 0, minor = 0;
-  if (std::sscanf(version, "%d.%d", &major, &minor) == 2 && major == 1 && minor >= ort::kLendsSizes) lends_sizes = api;
+  const bool lends = std::sscanf(version, "%d.%d", &major, &minor) == 2 && major == 1 && minor >= ort::kLendsSizes;
+  lends_sizes = lends ? api : nullptr;
 }
 
 Tensor::Tensor(const OrtApi* api, const OrtValue* value) {
