@@ -256,8 +256,11 @@ class Sessions:
         tokens = tokens[: self._manifest.max_length - 1]
         row = SequenceState(tokens, 1, self._manifest.max_length, (), None)
         row.adapter = adapter
+        seconds, reused = dict(self._loop.seconds), self._loop.reused
         for _ in self._loop.generate([row], speculative=False):
             pass
+        self._loop.seconds.update(seconds)  # the caller's generation is told after its session is saved
+        self._loop.reused = reused
         assert self._loop.left is not None, "one sequence was read"
         return self._loop.left
 

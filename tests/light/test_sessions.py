@@ -178,6 +178,20 @@ def test_recurrent_states_are_those_of_the_tokens(ahead, tmp_path):
     assert sessions.is_at_end(left(target_position=3 + ahead)) == (ahead == 0)
 
 
+def test_what_saving_reads_again_is_not_told_of_the_generation(tmp_path, monkeypatch):
+    """A text whose last round has moved states beyond it is read again: its generation has its own cached tokens."""
+    path, again, read_again = tmp_path / "s", [], Sessions._read_again
+    monkeypatch.setattr(Sessions, "_read_again", lambda *given: again.append(given) or read_again(*given))
+    for length in range(2, 16):
+        bundle = keyed(toy_bundle(tokens=3, carried=True))
+        bundle.generate(PROMPT, session=path, max_new_tokens=length)
+        kept = bundle.load_session(path)
+        found = bundle.generate([*kept, 1, 2, 3], session=path, max_new_tokens=length)
+        assert (found.cached_tokens, found.verify_seconds > 0) == (len(kept), True)
+        path.unlink()
+    assert again
+
+
 def test_a_drafter_with_tokens_of_its_own_saves_all_that_it_has_read(tmp_path):
     """Its cache has three rows for one token of the target."""
     sessions, lines = keyed(toy_bundle())._sessions, {"drafter.ends": (8,), "drafter.key.0": (2, 24, 4)}
