@@ -227,6 +227,15 @@ def test_a_session_longer_than_the_capacity_is_refused(tmp_path):
     assert tokens == said[: len(tokens)]
 
 
+@pytest.mark.parametrize("notes", [{"a": 1}, {"a": None}, {1: "a"}, {"a": "\ud800"}, {"\udfff": "a"}], ids=repr)
+def test_a_note_that_no_file_can_hold_is_refused(notes, tmp_path):
+    bundle, _ = saved(tmp_path / "s")
+    before = (tmp_path / "s").read_bytes()
+    with pytest.raises(UsageError, match="expected Unicode texts"):
+        bundle.save_session(tmp_path / "s", notes=notes)
+    assert (tmp_path / "s").read_bytes() == before
+
+
 def test_a_disk_without_space_leaves_the_old_file(tmp_path, monkeypatch):
     bundle, _ = saved(tmp_path / "s")
     before = (tmp_path / "s").read_bytes()
@@ -254,11 +263,17 @@ def shape(value):
     return lambda header: header["target.rows"].update(shape=value)
 
 
+def note(text):
+    return lambda header: header["__metadata__"].update({"note.a": text})
+
+
 EDITED = {
     "empty": (lambda content: b"", "truncated one: 0 bytes"),
     "a header of 2**63 bytes": (lambda content: (2**63).to_bytes(8, "little") + content[8:], "truncated one"),
     "another file": (lambda content: b"\x7fELF" + content, "not a session"),
     "no JSON": (lambda content: content[:8] + b"x" + content[9:], "no JSON object"),
+    "half a surrogate pair": (lambda c: rewritten(c, note("zzz")).replace(b"zzz", b"\xed\xa0\x80"), "no JSON object"),
+    "its escape": (lambda content: rewritten(content, note("\ud800")), "no JSON object"),
     "nested": (lambda content: (90000).to_bytes(8, "little") + b"[" * 90000, "no JSON object"),
     "newer": (
         lambda content: content.replace(FORMAT.encode(), b"speccompile.session.2"),
