@@ -164,14 +164,27 @@ def _resumed(bundle: "Bundle", session: Path | None) -> list[dict[str, str]]:
     if path is None or not path.exists():
         return []
     count, notes = len(bundle.load_session(path)), bundle.session_notes
-    messages = json.loads(notes.get(_MESSAGES, "null"))
-    if not isinstance(messages, list):
+    messages = _messages_of(notes.get(_MESSAGES, ""))
+    if messages is None:
         raise UsageError(
             f"--session {path}: received the session of a single prompt, expected that of a chat",
             hint="give another file",
         )
     _say(f"{path}: going on after {len(messages)} messages, {count} tokens")
     return messages
+
+
+def _messages_of(note: str) -> list[dict[str, str]] | None:
+    """Return the messages in a note; None for that of another program."""
+    try:
+        found = json.loads(note)
+    except (ValueError, RecursionError):
+        return None
+    are_messages = isinstance(found, list) and all(
+        isinstance(each, dict) and {"role", "content"} <= each.keys() and all(isinstance(v, str) for v in each.values())
+        for each in found
+    )
+    return found if are_messages else None
 
 
 def _handle(conversation: Conversation, message: str, *, coloured: bool) -> bool:

@@ -83,6 +83,12 @@ def test_a_chat_refuses_a_session_of_a_prompt_and_a_missing_folder(talk, tmp_pat
     chat_bundle().generate("def", max_new_tokens=2, session=tmp_path / "s")
     with pytest.raises(UsageError, match="session of a single prompt, expected that of a chat"):
         talk("hello", session=tmp_path / "s")
+    for note in ("no JSON", "[" * 9999, "{}", '["hello"]', '[{"role": "user"}]', '[{"role": "user", "content": 1}]'):
+        bundle = chat_bundle()
+        bundle.generate("def", max_new_tokens=2)
+        bundle.save_session(tmp_path / "s", notes={"messages": note})
+        with pytest.raises(UsageError, match="expected that of a chat"):
+            talk("hello", session=tmp_path / "s")
     with pytest.raises(UsageError, match="there is no folder"):
         talk("hello", session=tmp_path / "a" / "s")
 
