@@ -100,13 +100,17 @@ def open_model(
     sampling: bool,
     threads: int | None,
     prove: bool = True,
-    images: bool = False,
+    images: Sequence[str] = (),
 ) -> "Iterator[Bundle]":
     """Context manager that yields a bundle, open: that at `model`, or that of the model, which is built where the cache
-    has none; images: which then sees pictures. Raise UsageError, and what building and opening raise."""
+    has none. images: files of pictures, which that of a model then sees. Raise UsageError, PromptError for a file that
+    is no picture, and what building and opening raise."""
     from speccompile.bundle.reader import is_bundle
     from speccompile.runtime import Bundle
+    from speccompile.runtime.images.decode import read_picture
 
+    for path in images:  # before a build, which takes minutes
+        read_picture(path, "--image")
     if is_bundle(Path(model)):
         refuse_model_options(
             drafter, precision, tokenizer, fast=fast, received=f"the bundle {model}",
@@ -114,7 +118,7 @@ def open_model(
         )  # fmt: skip
         yield Bundle.open(Path(model), threads=threads)
         return
-    request = requested(model, drafter, precision, tokenizer, fast=fast, sampling=sampling, images=images)
+    request = requested(model, drafter, precision, tokenizer, fast=fast, sampling=sampling, images=bool(images))
     with _cached(request, prove=prove) as folder:
         yield Bundle.open(folder, threads=threads)
 

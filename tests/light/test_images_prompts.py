@@ -106,6 +106,16 @@ def test_pixels_of_lfm2_are_those_of_torch_bit_for_bit(seen):
             assert torch.equal(patches[: len(cut)], cut), (height, width)
 
 
+@pytest.mark.parametrize("seen", ["gemma4"], indirect=True)
+def test_a_picture_beyond_the_positions_of_the_encoder_is_refused(seen):
+    settings = seen[2]
+    assert settings.settings["places"] == 256
+    family = FAMILIES["gemma4"](replace(settings, settings={**settings.settings, "places": 207}))
+    assert family.grid(1, 69).columns == 69
+    with pytest.raises(PromptError, match="of 300 x 1 pixels, which has 210 patches in a line, expected at most 207"):
+        family.grid(1, 300)
+
+
 def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
     monkeypatch.setattr(processing_smolvlm, "num2words", str)  # for videos, as torchvision is
     monkeypatch.setattr(ProcessorMixin, "check_argument_for_proper_class", lambda *_: None)

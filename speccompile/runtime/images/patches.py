@@ -150,6 +150,13 @@ class Gemma4(PatchFamily):
             rows, columns = 1, min(floor(width / height), most)
         elif not columns:
             rows, columns = min(floor(height / width), most), 1
+        line, places = max(rows, columns) * self._merge, int(self.images.settings["places"])
+        if line > places:
+            raise PromptError(
+                f"received a picture of {width} x {height} pixels, which has {line} patches in a line, expected at "
+                f"most {places}, for which the encoder has positions",
+                hint="crop the picture",
+            )
         return Grid(rows, columns, whole=False)
 
     def text(self, grid: Grid) -> str:
