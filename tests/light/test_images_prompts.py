@@ -28,7 +28,7 @@ from transformers.processing_utils import ProcessorMixin
 from speccompile.bundle.media import PLACES
 from speccompile.compiler.checkpoints.images import read_images
 from speccompile.compiler.models.image_inputs import pixel_inputs
-from speccompile.errors import CheckpointError, PromptError, UnsupportedModelError
+from speccompile.errors import BundleError, CheckpointError, PromptError, UnsupportedModelError
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime.images import encoder as encoders
 from speccompile.runtime.images.encoder import Encoder
@@ -114,6 +114,8 @@ def test_a_picture_beyond_the_positions_of_the_encoder_is_refused(seen):
     assert family.grid(1, 69).columns == 69
     with pytest.raises(PromptError, match="of 300 x 1 pixels, which has 210 patches in a line, expected at most 207"):
         family.grid(1, 300)
+    with pytest.raises(BundleError, match=r"plan.images.settings: KeyError\('places'\)"):
+        ImageReader(replace(settings, settings={"patch": 4, "merge": 3}), lambda: pytest.fail("not opened"), None)
 
 
 def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
