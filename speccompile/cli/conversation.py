@@ -84,27 +84,17 @@ class Conversation:
             return None
         return found if len(found) <= most else None
 
-    def show(self, path: Path) -> int:
-        """Keep the picture in a file for the next message, and return how many wait. Raise PromptError for a file that
-        is no picture, UsageError where pictures cannot be shown."""
+    def show(self, path: Path, word: str = "/image") -> int:
+        """Keep the picture in a file for the next message, and return how many wait. word: command or option that named
+        it. Raise PromptError for a file that is no picture, UsageError where pictures cannot be shown."""
         vision = self.bundle.vision
         if vision is None or self.bundle.chat_template is None:
             raise UsageError(
-                f"/image {path}: received a picture for a bundle that sees none, expected text",
-                hint="build the recipe of a target that sees, with target: {images: true}, and a chat template",
+                f"{word} {path}: received a picture for a bundle that sees none, expected text",
+                hint="begin the chat of a model that sees with --image FILE; a recipe needs target: {images: true}, "
+                "and the model a chat template",
             )
-        if self.keeps:
-            raise UsageError(
-                f"/image {path}: received a picture in a chat with --session, expected text: sessions do not save "
-                "pictures",
-                hint="leave --session out",
-            )
-        if self.drops_oldest:
-            raise UsageError(
-                f"/image {path}: received a picture in a chat with --truncate, expected text: messages with pictures "
-                "are not dropped",
-                hint="leave --truncate out",
-            )
+        refuse_pictures(f"{word} {path}", keeps=self.keeps, drops_oldest=self.drops_oldest)
         (picture,) = vision.pictures([path])
         self.waiting.append({"type": "image", "image": picture, "name": str(path)})
         return len(self.waiting)
@@ -176,6 +166,20 @@ def _write(path: Path, content: bytes) -> None:
         path.write_bytes(content)
     else:
         write_atomically(path.resolve(), content)
+def refuse_pictures(where: str, *, keeps: bool, drops_oldest: bool) -> None:
+    """Raise UsageError for a picture in a chat whose messages a session will hold, or of which the oldest are
+    dropped."""
+    if keeps:
+        raise UsageError(
+            f"{where}: received a picture in a chat with --session, expected text: sessions do not save pictures",
+            hint="leave --session out",
+        )
+    if drops_oldest:
+        raise UsageError(
+            f"{where}: received a picture in a chat with --truncate, expected text: messages with pictures are not "
+            "dropped",
+            hint="leave --truncate out",
+        )
 
 
 def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:

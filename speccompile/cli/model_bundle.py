@@ -100,14 +100,18 @@ def open_model(
     sampling: bool,
     threads: int | None,
     prove: bool = True,
-    images: bool = False,
+    images: Sequence[str] = (),
 ) -> "Iterator[Bundle]":
     """Context manager that yields a bundle, open: that at `model`, or that of the model, which is built where the cache
-    has none; images: which then sees pictures. Raise UsageError, and what building and opening raise."""
+    has none. images: files of pictures, which that of a model then sees. Raise UsageError, PromptError for a file that
+    is no picture, and what building and opening raise."""
     from speccompile.bundle.reader import is_bundle
     from speccompile.extras import naming_extra
     from speccompile.runtime import Bundle
+    from speccompile.runtime.images.decode import read_picture
 
+    for path in images:  # before a build, which takes minutes
+        read_picture(path, "--image")
     if is_bundle(Path(model)):
         refuse_model_options(
             drafter, precision, tokenizer, fast=fast, received=f"the bundle {model}",
@@ -116,7 +120,7 @@ def open_model(
         yield Bundle.open(Path(model), threads=threads)
         return
     with naming_extra("building a model", instead="give the folder of a bundle, which runs without it"):
-        request = requested(model, drafter, precision, tokenizer, fast=fast, sampling=sampling, images=images)
+        request = requested(model, drafter, precision, tokenizer, fast=fast, sampling=sampling, images=bool(images))
     with _cached(request, prove=prove) as folder:
         yield Bundle.open(folder, threads=threads)
 
