@@ -87,18 +87,7 @@ def _decode(form: bytes, data: bytes, where: str) -> Sound:
     data = data[: len(data) // block * block]
     if len(data) / block / rate > MOST_SECONDS:
         raise too_long(where, len(data) / block / rate)
-    match kind, bits:
-        case (1, 8):
-            values = (np.frombuffer(data, np.uint8).astype(np.float32) - 128.0) / 128.0
-        case (1, 16 | 32):
-            values = np.frombuffer(data, f"<i{bits // 8}").astype(np.float32) / 2.0 ** (bits - 1)
-        case (1, 24):
-            values = _wide(data).astype(np.float32) / 2.0**23
-        case (3, 32 | 64):
-            with np.errstate(over="ignore"):
-                values = np.frombuffer(data, f"<f{bits // 8}").astype(np.float32)
-        case _:
-            raise _other_form(where, kind, bits)
+    values = _values(kind, bits, data, where)
     if not values.size:
         raise PromptError(f"{where}: the WAV file has no samples", hint="give a sound")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -106,6 +95,22 @@ def _decode(form: bytes, data: bytes, where: str) -> Sound:
     if not np.isfinite(samples).all():
         raise PromptError(f"{where}: some samples are no finite numbers: damaged", hint=CONVERT)
     return Sound(samples, rate)
+
+
+def _values(kind: int, bits: int, data: bytes, where: str) -> NDArray[np.float32]:
+    """Return the numbers of all channels in [-1, 1]. Raise PromptError for another form."""
+    match kind, bits:
+        case (1, 8):
+            return (np.frombuffer(data, np.uint8).astype(np.float32) - 128.0) / 128.0
+        case (1, 16 | 32):
+            return np.frombuffer(data, f"<i{bits // 8}").astype(np.float32) / 2.0 ** (bits - 1)
+        case (1, 24):
+            return _wide(data).astype(np.float32) / 2.0**23
+        case (3, 32 | 64):
+            with np.errstate(over="ignore"):
+                return np.frombuffer(data, f"<f{bits // 8}").astype(np.float32)
+        case _:
+            raise _other_form(where, kind, bits)
 
 
 def _other_form(where: str, kind: int, bits: int) -> PromptError:
