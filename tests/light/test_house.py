@@ -37,6 +37,8 @@ SHELL_SCRIPTS = [
     ROOT / ".ci/run",
 ]
 LONGEST_FILE = 350
+LONGEST_FUNCTION = 50
+"""Lines without the signature and the docstring: options of commands are parameters, and there are many."""
 # Modules that run whatever a file tells them to when they read it.
 UNSAFE_READERS = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 COMPILER_PACKAGES = ["torch", "transformers", "onnx", "pydantic", "yaml"]
@@ -73,6 +75,18 @@ def test_import_rules_hold() -> None:
 def test_no_python_file_is_long() -> None:
     lengths = {name_of(file): len(file.read_text(encoding="utf-8").splitlines()) for file in SOURCES}
     assert {name: length for name, length in lengths.items() if length > LONGEST_FILE} == {}
+
+
+def test_every_function_fits_on_a_screen() -> None:
+    long = {}
+    for file in SOURCES:
+        for node in nodes(file):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[ast.get_docstring(node) is not None :]
+                length = node.end_lineno - body[0].lineno + 1 if body else 0
+                if length > LONGEST_FUNCTION:
+                    long[f"{name_of(file)}: {node.name}"] = length
+    assert long == {}
 
 
 def test_no_cpp_file_is_long() -> None:
