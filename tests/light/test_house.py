@@ -98,6 +98,9 @@ def test_no_cpp_file_is_long() -> None:
 
 PRIVATE_OPENINGS = {"What", "Whether", "How", "Whose", "Which", "Where", "Who", "Of", "Those", "Inside"}
 """Words that open a riddle: a function's docstring begins with a verb, any other one with a noun."""
+FUNCTION_OPENINGS = PRIVATE_OPENINGS | set(
+    ["A", "After", "All", "Also", "An", "And", "As", "At", "Behind", "Beside", "Between", "Both", "By", "Computes", "Every", "From", "How", "If", "Its", "Leaves", "Neither", "Never", "No", "Nor", "Not", "Nothing", "One", "Our", "Ours", "Raises", "Returns", "Runs", "Serves", "So", "Some", "The", "They", "When", "While", "Why", "With", "Without"]
+)
 
 
 def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
@@ -110,6 +113,18 @@ def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
                 case ast.Expr(value=ast.Constant(value=str(text))) if text.split(maxsplit=1)[:1]:
                     first = text.split(maxsplit=1)[0].strip(",:")
                     riddles += [f"{name_of(file)}:{node.lineno}: {text[:60]}"] * (first in PRIVATE_OPENINGS)
+    assert riddles == []
+
+
+def test_docstrings_of_functions_begin_with_a_verb() -> None:
+    riddles = []
+    for file in SOURCES:
+        if name_of(file).startswith("speccompile/cli/"):
+            continue  # the commands' docstrings are their help
+        for node in nodes(file):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (text := ast.get_docstring(node)):
+                first = text.split(maxsplit=1)[0].strip(",:")
+                riddles += [f"{name_of(file)}: {node.name}: {text[:60]}"] * (first in FUNCTION_OPENINGS)
     assert riddles == []
 
 
@@ -178,7 +193,7 @@ def test_demo_comparison_finds_a_difference(autoregressive: list[int], differenc
 
 
 def test_no_source_file_is_ignored_by_git() -> None:
-    """A package named like a folder of build products would be missing in every clone."""
+    """Check every source: a package named like a folder of build products would be missing in every clone."""
     command = ["git", "ls-files", "--others", "--ignored", "--exclude-standard", "--", "*.py"]
     run = subprocess.run(command, cwd=ROOT / "speccompile", capture_output=True, text=True)
     if "not a git repository" in run.stderr:
@@ -269,7 +284,8 @@ def annotations(file: Path) -> set[str]:
 
 
 def test_the_whole_plan_goes_to_few() -> None:
-    """A stage that takes all of it depends on all of it: `compiler/build/inputs.py` gives each its part."""
+    """Name the stages that take the whole plan, and so depend on all of it: `compiler/build/inputs.py` gives each its
+    part."""
     package = [file for file in SOURCES if name_of(file).startswith("speccompile/")]
     seen = {name_of(file).removeprefix("speccompile/") for file in package if "Plan" in annotations(file)}
     known = tuple(place for places in SEE_THE_PLAN.values() for place in places)
