@@ -98,9 +98,11 @@ def test_no_cpp_file_is_long() -> None:
 
 PRIVATE_OPENINGS = {"What", "Whether", "How", "Whose", "Which", "Where", "Who", "Of", "Those", "Inside"}
 """Words that open a riddle: a function's docstring begins with a verb, any other one with a noun."""
-FUNCTION_OPENINGS = PRIVATE_OPENINGS | set(
-    ["A", "After", "All", "Also", "An", "And", "As", "At", "Behind", "Beside", "Between", "Both", "By", "Computes", "Every", "From", "How", "If", "Its", "Leaves", "Neither", "Never", "No", "Nor", "Not", "Nothing", "One", "Our", "Ours", "Raises", "Returns", "Runs", "Serves", "So", "Some", "The", "They", "When", "While", "Why", "With", "Without"]
-)
+FUNCTION_OPENINGS = PRIVATE_OPENINGS | {
+    "A", "After", "All", "Also", "An", "And", "As", "At", "Behind", "Beside", "Between", "Both", "By", "Computes",
+    "Every", "From", "If", "Its", "Leaves", "Neither", "Never", "No", "Nor", "Not", "Nothing", "One", "Our", "Ours",
+    "Raises", "Returns", "Runs", "Serves", "So", "Some", "The", "They", "When", "While", "Why", "With", "Without",
+}  # fmt: skip
 
 
 def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
