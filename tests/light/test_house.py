@@ -222,10 +222,12 @@ def test_every_room_has_a_layer_and_says_what_it_is_for() -> None:
     }
     assert {".".join(room.split(".")[:2]) for room in rooms()} == found
     assert len(found) <= 18
-    for folder in (ROOT / "speccompile").glob("*/__init__.py"):
+    for folder in (ROOT / "speccompile").rglob("__init__.py"):
         said = ast.get_docstring(ast.parse(folder.read_text(encoding="utf-8"))) or ""
         assert 0 < len(said.splitlines()) <= 10, folder
-        assert re.search(r"^Imported by |\. Imported by ", said, re.M), folder
+        package = ".".join(folder.relative_to(ROOT).parent.parts)
+        if package.count(".") == 1 or package in rooms():
+            assert re.search(r"^Imported by |\. Imported by ", said, re.M), folder
 
 
 def test_no_modules_import_each_other() -> None:

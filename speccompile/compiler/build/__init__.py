@@ -2,7 +2,9 @@
 
 checkpoint -> probe -> trace -> neutral graph -> lowered graphs -> proof -> engines -> bundle
 
+In: a `plan.Plan`. Out: a bundle folder, or one error and nothing left behind.
 Every stage gets a record of its own inputs (`inputs` opens the plan), of which the keys of its cached steps are made.
+Imported by `measure`, `train` and `cli`; imports every room of the compiler, and `recipe`.
 """
 
 import shutil
