@@ -6,5 +6,5 @@ drafts     drafts against transformers eager, by teacher forcing; `drawn`: sampl
 tokens     speculative against autoregressive and the reference; `distribution`: samples against the target's own
 
 In: graphs, prompts and a checkpoint. Out: rows of proof.json, or ProofError with the first difference.
-Imported by `diagnose`, `drafters`, `build`, `train` and `cli`; imports `lower`, `models`, `runtime` and what lies below.
+Imported by `diagnose`, `drafters`, `build`, `train` and `cli`; imports `lower`, `runtime` and what lies below.
 """
