@@ -38,6 +38,7 @@ def test_the_list_of_an_empty_cache(cli, own):
     limited = {"engines": own.folder, "steps": builds, "bundles": bundles, "packed graphs": packed}
     listed = "".join(f"0 {word}, 0.0 MB of at most 0.5 GB in {folder}\n" for word, folder in limited.items())
     small = {"checked engines": checked, "timed engines": own.folder / "times", "known files": own.folder / "hashes"}
+    small["verified bundles"] = own.folder / "verified"
     small |= {"GGUF descriptions": own.folder / "gguf"}
     listed += "".join(f"0 {word}, 0.0 MB in {folder}\n" for word, folder in small.items())
     assert cli("list") == (0, listed, "")
@@ -106,6 +107,7 @@ def test_the_list_and_the_clearing_of_a_cache(cli, own):
         f"removed 0 checked engines, 0.0 MB from {own.folder / 'checked'}\n"
         f"removed 0 timed engines, 0.0 MB from {own.folder / 'times'}\n"
         f"removed 0 known files, 0.0 MB from {own.folder / 'hashes'}\n"
+        f"removed 0 verified bundles, 0.0 MB from {own.folder / 'verified'}\n"
         f"removed 0 GGUF descriptions, 0.0 MB from {own.folder / 'gguf'}\n",
         "",
     )
@@ -130,7 +132,7 @@ def test_checked_engines_are_listed_and_cleared(cli, own):
     for path in (damaged, killed, theirs):
         path.write_text("?")
     code, out, err = cli("list")
-    newest, middle, oldest, total = out.splitlines()[4:-3]
+    newest, middle, oldest, total = out.splitlines()[4:-4]
     assert (code, err) == (0, "")
     assert newest.endswith(" seconds ago  unreadable")
     assert middle.split()[-6:] == ["onnxruntime-cpu", "fast,", "onnxruntime", "1.31.0", "Fast", "exact"]
