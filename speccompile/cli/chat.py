@@ -17,7 +17,7 @@ from speccompile.bundle.sources import AUDIO
 from speccompile.cli.adapter_option import USED_ADAPTER, take_adapter
 from speccompile.cli.conversation import Conversation
 from speccompile.cli.generation_output import summary
-from speccompile.cli.model_bundle import model_options, open_model
+from speccompile.cli.model_bundle import ModelOptions, model_options, open_model
 from speccompile.cli.options import NEW_TOKENS, SESSION, THREADS
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import SpeccompileError, UsageError
@@ -68,10 +68,7 @@ def command(
     system: str | None,
     session: Path | None,
     show_drafts: bool,
-    drafter: str | None,
-    precision: str | None,
-    tokenizer: str | None,
-    fast: bool,
+    built_as: ModelOptions,
     threads: int | None,
     skip_prove: bool,
     **options: Any,
@@ -93,9 +90,7 @@ def command(
       speccompile chat organisation/model --fast --system 'Answer in one sentence.' -t 0.7
     """
     sampling = bool(options["temperature"])
-    with open_model(
-        model, drafter, precision, tokenizer, fast=fast, sampling=sampling, threads=threads, prove=not skip_prove
-    ) as bundle:
+    with open_model(model, built_as, sampling=sampling, threads=threads, prove=not skip_prove) as bundle:
         take_adapter(bundle, options)
         converse(bundle, options, system=system, show_drafts=show_drafts, session=session)
 
