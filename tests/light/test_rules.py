@@ -8,6 +8,7 @@ from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify.methods import make_acceptance
 from speccompile.compiler.step.verify.rules import Drafts, Exact
 from speccompile.compiler.step.verify.target import greedy_target, sampling_target
+from speccompile.recipe.acceptance_methods import ACCEPTANCE_METHODS
 from speccompile.tree import chain
 
 BATCH, ROWS, VOCABULARY, NODES = 4, 5, 13, 300
@@ -29,6 +30,13 @@ def accepts(method, parameters, logits, token):
             return rank < parameters["k"] and logits.max() - logits[token] <= parameters["gap"]
         case "bild":
             return -np.log(probs[token]) <= parameters["rollback"]
+
+
+def test_every_approximate_method_is_compared():
+    assert {*DEFAULTS} == {name for name, method in ACCEPTANCE_METHODS.items() if not method.is_exact}
+    assert {name: {*each} for name, each in DEFAULTS.items()} == {
+        name: {*ACCEPTANCE_METHODS[name].parameters} for name in DEFAULTS
+    }
 
 
 def rule_of(method, parameters):
