@@ -342,7 +342,7 @@ def write_or_check(arguments: list[str], header: Path, text: str, script: str, s
 
 
 def main(arguments: list[str], header: Path = HEADER) -> int:
-    """Returns 1 where the header is checked, and stale."""
+    """Return 1 where the header is checked, and stale."""
     return write_or_check(arguments, header, render(), "scripts/contract_header.py", __doc__)
 
 

@@ -17,7 +17,7 @@ from speccompile.bundle.sources import AUDIO
 from speccompile.cli.adapter_option import USED_ADAPTER, take_adapter
 from speccompile.cli.conversation import Conversation, refuse_pictures
 from speccompile.cli.generation_output import summary
-from speccompile.cli.model_bundle import model_options, open_model
+from speccompile.cli.model_bundle import ModelOptions, model_options, open_model
 from speccompile.cli.options import IMAGES, NEW_TOKENS, SESSION, THREADS
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import SpeccompileError, UsageError
@@ -70,10 +70,7 @@ def command(
     session: Path | None,
     images: tuple[str, ...],
     show_drafts: bool,
-    drafter: str | None,
-    precision: str | None,
-    tokenizer: str | None,
-    fast: bool,
+    built_as: ModelOptions,
     threads: int | None,
     skip_prove: bool,
     **options: Any,
@@ -99,10 +96,7 @@ def command(
     """
     sampling = bool(options["temperature"])
     refuse_images(images, options, session)
-    with open_model(
-        model, drafter, precision, tokenizer,
-        fast=fast, sampling=sampling, threads=threads, prove=not skip_prove, images=images,
-    ) as bundle:  # fmt: skip
+    with open_model(model, built_as, sampling=sampling, threads=threads, prove=not skip_prove, images=images) as bundle:
         take_adapter(bundle, options)
         converse(bundle, options, system=system, show_drafts=show_drafts, session=session, images=images)
 

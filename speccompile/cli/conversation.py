@@ -166,6 +166,8 @@ def _write(path: Path, content: bytes) -> None:
         path.write_bytes(content)
     else:
         write_atomically(path.resolve(), content)
+
+
 def refuse_pictures(where: str, *, keeps: bool, drops_oldest: bool) -> None:
     """Raise UsageError for a picture in a chat whose messages a session will hold, or of which the oldest are
     dropped."""

@@ -6,7 +6,7 @@ import click
 
 from speccompile.cli.adapter_option import USED_ADAPTER, take_adapter
 from speccompile.cli.generation_output import write_generations
-from speccompile.cli.model_bundle import model_options, open_model
+from speccompile.cli.model_bundle import ModelOptions, model_options, open_model
 from speccompile.cli.options import IMAGES, NEW_TOKENS, SESSION, THREADS, TRUNCATE, Option
 from speccompile.cli.prompt_input import read_text
 from speccompile.cli.sampling_options import sampling_options
@@ -35,10 +35,7 @@ def command(
     text: str | None,
     prompt: str | None,
     images: tuple[str, ...],
-    drafter: str | None,
-    precision: str | None,
-    tokenizer: str | None,
-    fast: bool,
+    built_as: ModelOptions,
     raw: bool,
     threads: int | None,
     skip_prove: bool,
@@ -69,10 +66,7 @@ def command(
         raise UsageError("received a prompt and --prompt, expected one of them", hint="leave one out")
     given = prompt if text is None else text
     sampling = bool(options["temperature"])
-    opened = open_model(
-        model, drafter, precision, tokenizer,
-        fast=fast, sampling=sampling, threads=threads, prove=not skip_prove, images=images,
-    )  # fmt: skip
+    opened = open_model(model, built_as, sampling=sampling, threads=threads, prove=not skip_prove, images=images)
     if given is None:
         from speccompile.cli.chat import converse, refuse_images, require_terminal
 

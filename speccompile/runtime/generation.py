@@ -94,7 +94,7 @@ class Generation:
 
     @property
     def mean_accepted(self) -> float | None:
-        """The acceptance length, by its name in JSON and in earlier versions."""
+        """Return the acceptance length, by its name in JSON and in earlier versions."""
         return self.acceptance_length
 
     @property

@@ -70,7 +70,7 @@ def seeing(request) -> Seeing:
 
 @pytest.fixture(params=sweep_but({"idefics3"}, ["idefics3", "gemma3"], "a build each"))
 def two_slots(request) -> Seeing:
-    """A bundle with two batch slots."""
+    """Build a bundle with two batch slots."""
     return request.getfixturevalue(request.param)
 
 
@@ -153,7 +153,7 @@ def test_a_picture_that_comes_again_is_neither_encoded_nor_read_again(seeing):
 
 @pytest.mark.sweep("one more build: test_images_families.py has Gemma 4's in the first tier")
 def test_a_prompt_that_ends_with_a_picture_is_read_again_from_its_start(gemma3):
-    """All rows of the picture see each other, and the last one is always read: it gives the next token."""
+    """Read all rows of the last picture again: they see each other, and the last one gives the next token."""
     bundle = gemma3.bundle
     ids = bundle._prompt(f"in the {gemma3.token}", chat=False, hint=None, images=[WIDE]).ids
     rows = [place for place, token in enumerate(ids) if token == bundle.vision.settings.token_id]

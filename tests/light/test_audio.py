@@ -84,7 +84,7 @@ def test_weights_are_the_same_with_a_table_and_without_one(rate, monkeypatch):
 
 @pytest.mark.parametrize("rate", [44_101, 767_999])
 def test_a_rate_without_a_common_divisor_takes_little_memory(rate):
-    """A table of all its weights would have 16000 * rate numbers."""
+    """Resample without a table of all weights, which would have 16000 * rate numbers."""
     times = np.arange(rate // 20) / rate
     tracemalloc.start()
     found = resample(np.sin(2 * np.pi * 440 * times).astype(np.float32), rate, 16_000)

@@ -52,7 +52,8 @@ def test_the_list_of_an_empty_cache(cli, own):
     assert cli("clear") == (0, removed, "")
 
 
-def test_the_list_and_the_clearing_of_a_cache(cli, own):
+def fill(own):
+    """Put entries of every kind into the caches; return the file names and keys that their list shows."""
     used = time.time() - 3 * 3600
     os.utime(put(own, 1, 2_000_000), (used, used))
     broken = put(own, 2, 400_000)
@@ -69,6 +70,11 @@ def test_the_list_and_the_clearing_of_a_cache(cli, own):
     models = FolderCache(own.folder / "bundles", 1e9)
     with models.add_entry("d" * 64, {"key": {"model": "org/model"}}) as part:
         (part / "file").write_bytes(bytes(500_000))
+    return broken, key, steps, digest, models
+
+
+def test_the_list_and_the_clearing_of_a_cache(cli, own):
+    broken, key, steps, digest, models = fill(own)
     code, out, err = cli("list")
     first, second, total, step, step_total, bundle, _, third, packed_total, checked_total, *_ = out.splitlines()
     assert (code, err) == (0, "")

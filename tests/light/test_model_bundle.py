@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from speccompile.cli import model_bundle
 from speccompile.cli.main import group
-from speccompile.cli.model_bundle import open_model, requested
+from speccompile.cli.model_bundle import ModelOptions, open_model
 from speccompile.errors import PromptError, UsageError
 
 
@@ -17,7 +17,7 @@ def test_a_model_without_a_tokenizer_is_refused_before_the_build(make_checkpoint
     model = make_checkpoint(tmp_path / "model", words=None)
     with (
         pytest.raises(UsageError, match=r"received a model without tokenizer\.json") as caught,
-        open_model(str(model), None, None, None, fast=False, sampling=False, threads=None),
+        open_model(str(model), ModelOptions(), sampling=False, threads=None),
     ):
         pass
     assert "generate --token-ids" in caught.value.hint
@@ -25,9 +25,8 @@ def test_a_model_without_a_tokenizer_is_refused_before_the_build(make_checkpoint
 
 @pytest.mark.parametrize("option", ["drafter", "precision"])
 def test_an_empty_option_is_refused(make_checkpoint, tmp_path, option):
-    given = {"drafter": None, "precision": None} | {option: " "}
     with pytest.raises(UsageError, match=f"^--{option}: received an empty value"):
-        requested(str(make_checkpoint(tmp_path / "model")), **given, tokenizer=None, fast=False, sampling=False)
+        ModelOptions(**{option: " "}).request(str(make_checkpoint(tmp_path / "model")), sampling=False)
 
 
 @pytest.mark.parametrize(

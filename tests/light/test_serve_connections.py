@@ -109,7 +109,7 @@ def test_requests_beyond_a_limit_are_told_which_and_closed(server, name):
 
 
 def test_the_time_of_headers_begins_with_their_first_byte(server):
-    """A client that other work holds up between its connection and its request gets an answer, not a closed one."""
+    """Answer a client that waits between its connection and its request."""
     with connect(server) as connection:
         time.sleep(2 * LIMITS.header_seconds)
         connection.sendall(GET + b"\r\n")
@@ -151,7 +151,7 @@ def test_monitoring_gets_in_where_all_connections_are_taken(server):
 
 
 def test_a_connection_of_the_reserve_has_less_time(monkeypatch):
-    """Half a request must not keep monitoring out for as long as others may take for their headers."""
+    """Close a half request early: it must not keep monitoring out for as long as others may take for their headers."""
     monkeypatch.setattr("speccompile.serving.http.connection._RESERVE_SECONDS", 0.2)
     model = ServedModel("toy")
     model.start(chat_bundle())

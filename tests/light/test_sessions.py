@@ -58,7 +58,7 @@ def saved(path, **changes):
 
 
 def keyed(bundle, **changes):
-    """The bundle with a key of four fields, some of them changed."""
+    """Return the bundle with a key of four fields, some of them changed."""
     fields = {"contract": "3", "target weights": "a", "tokenizer": "t", "machine": "any"}
     key = SessionKey(fields | {k: v for k, v in changes.items() if k != "drafter"}, changes.get("drafter", "d"))
     bundle._sessions = Sessions(bundle._loop, bundle.manifest, key)
@@ -193,7 +193,7 @@ def test_what_saving_reads_again_is_not_told_of_the_generation(tmp_path, monkeyp
 
 
 def test_a_drafter_with_tokens_of_its_own_saves_all_that_it_has_read(tmp_path):
-    """Its cache has three rows for one token of the target."""
+    """Save a cache with three rows for one token of the target."""
     sessions, lines = keyed(toy_bundle())._sessions, {"drafter.ends": (8,), "drafter.key.0": (2, 24, 4)}
     values = {name: np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for name, shape in lines.items()}
     sessions._loop.states = SimpleNamespace(

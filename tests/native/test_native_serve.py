@@ -203,7 +203,7 @@ def test_what_is_wrong_is_said_and_ends_it(
 
 
 def test_a_client_that_leaves_cancels_its_request(native):
-    """Before an answer has begun as well as in a stream; rows are free again then."""
+    """Leave before an answer has begun, and in a stream: slots are free again then."""
     with native("--waiting", 200) as (running, server):
         body = {"prompt": "def", "max_tokens": 90, "n": 1}
         for _ in range(20):
