@@ -48,7 +48,7 @@ class Header:
 
 
 def read_header(path: Path = HEADER) -> Header:
-    """Raises ValueError where a declaration is none of those that the ABI is made of."""
+    """Read the declarations of the header. Raise ValueError for one that the ABI is not made of."""
     text = re.sub(r"/\*.*?\*/", " ", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     constants = {}
     for name, value in re.findall(r"^#define (SPC_\w+) (.+)$", text, re.MULTILINE):
@@ -120,7 +120,7 @@ def explain(lost: list[str], gained: list[str]) -> str:
 
 
 def main(arguments: list[str], header: Path = HEADER, description: Path = DESCRIPTION) -> int:
-    """Returns 1 where the description is not the header's."""
+    """Return 1 for a description that is not the header's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the description")
     write = parser.parse_args(arguments).write

@@ -77,7 +77,7 @@ CONSTANTS = {
     },
     "speccompile.runtime.session_file": {
         "FORMAT": "kSessionFormat", "HASH": "kSessionHash", "LARGEST": "kLargestDimension", "PRIVATE": "kPrivate",
-    },
+    }, "speccompile.bundle.file_hashes": {"MIN_STAMP_AGE": "kMinStampAge"},
     "speccompile.runtime.sessions": {
         "TOKENS": "kSessionTokens", "DRAFTER": "kSessionDrafter", "DRAFTER_LENGTH": "kSessionDrafterLength",
         "ADAPTER": "kSessionAdapter", "WRITTEN": "kSessionWritten", "SLIDING": "kSessionSliding", "FULL": "kFullCaches",
@@ -89,7 +89,7 @@ CONSTANTS = {
     },
     "speccompile.runtime.round_times": {
         "NAME": "kTimesFolder", "FORMAT": "kTimesFormat", "PROCESSES": "kTimesProcesses", "CHANGED": "kChangedTimes",
-    },
+    }, "speccompile.bundle.verified_files": {"NAME": "kVerifiedFolder"},
     "speccompile.runtime.first_times": {
         "LIMIT_SECONDS": "kTimingLimit", "MOST_RUNS": "kTimingRuns", "SMALL_SECONDS": "kSmallSeconds",
         "SMALL_RUNS": "kSmallRuns",
@@ -342,7 +342,7 @@ def write_or_check(arguments: list[str], header: Path, text: str, script: str, s
 
 
 def main(arguments: list[str], header: Path = HEADER) -> int:
-    """Returns 1 where the header is checked, and stale."""
+    """Return 1 where the header is checked, and stale."""
     return write_or_check(arguments, header, render(), "scripts/contract_header.py", __doc__)
 
 

@@ -82,7 +82,7 @@ class Passages(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 
 def train_target(texts: list[str], steps: int, seed: int, output: Path, resume: bool) -> None:
-    """Leaves the model and its tokenizer in `output`."""
+    """Train the model, and write it and its tokenizer to `output`."""
     torch.manual_seed(seed)
     tokenizer = train_tokenizer(texts)
     shape = {"hidden_size": 256, "num_hidden_layers": 5, "intermediate_size": 480}
@@ -127,10 +127,9 @@ class Lines:
         return [text for text in found if text][:count]
 
     def passages(self, texts: list[str], count: int) -> list[str]:
-        """From some function or class on, 192 to SEQUENCE tokens long, one a file.
-
-        No longer than what the models were trained on: behind it their loss rises, whatever their precision.
-        """
+        """Yield passages that begin at a function or a class, of 192 to SEQUENCE tokens, one a file. None is longer
+        than the texts that the models were trained on: behind that length their loss rises, whatever their
+        precision."""
         found = []
         for index in self.random.permutation(len(texts)):
             lines = texts[index].splitlines(keepends=True)

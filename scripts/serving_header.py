@@ -154,7 +154,7 @@ def render() -> str:
 
 
 def main(arguments: list[str], header: Path = HEADER) -> int:
-    """Returns 1 where the header is checked, and stale."""
+    """Return 1 where the header is checked, and stale."""
     return write_or_check(arguments, header, render(), "scripts/serving_header.py", __doc__)
 
 

@@ -34,7 +34,8 @@ Ranges = list[tuple[int, int]]
 
 
 def number(value: int) -> str:
-    """Five bits a letter, the lowest first, the sixth for more to come. No letter needs an escape in C++."""
+    """Write a number in letters of five bits, the lowest first, whose sixth announces the next. No letter needs an
+    escape in C++."""
     letters = ""
     while True:
         value, digit = value >> 5, value & 31
@@ -103,7 +104,7 @@ def categories() -> tuple[str, dict[str, set[str]]]:
 
 
 def properties(of: dict[str, set[str]]) -> dict[str, set[str]]:
-    """By the names that native/text asks for."""
+    """Return the tables by the names that native/text asks for."""
     white = matching(r"\s")
     strip = normalizers.Strip(left=True, right=False)
     assert white == {each for each in CHARACTERS if not strip.normalize_str(each)}
@@ -215,7 +216,7 @@ def compositions(canonical: dict[str, str]) -> str:
 
 
 def combining_classes() -> str:
-    """By the order in which NFD puts every character and marks whose class is known."""
+    """Return classes by the order in which NFD puts every character and marks whose class is known."""
     order: Callable[[str], str] = normalizers.NFD().normalize_str
     known = {
         1: 0x334, 7: 0x93C, 8: 0x3099, 9: 0x94D, 10: 0x5B0, 11: 0x5B1, 12: 0x5B2, 13: 0x5B3, 14: 0x5B4, 15: 0x5B5,

@@ -57,8 +57,8 @@ class Alone:
 
 
 def draw(random: Random, alone: Alone, count: int, *, urgent: bool = False) -> list[Asked]:
-    """So many requests whose prompts often begin alike, or go on from what another got, at random times. urgent: they
-    come one after the other, most of them with a higher priority than those before."""
+    """Draw requests whose prompts often begin alike, or go on from what another got, at random times. urgent: they come
+    one after the other, most of them with a higher priority than those before."""
     manifest = alone.bundle.manifest
     longest = manifest.max_length - 8
     bases = [[random.randrange(3, manifest.vocabulary_size) for _ in range(longest)] for _ in range(2)]

@@ -36,6 +36,7 @@ from tests import zoo
 
 TILE = 56
 _VIT = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+_SIGLIP = _VIT | {"model_type": "siglip_vision_model", "image_size": TILE, "patch_size": 14}
 _TOKENS = {
     "gemma3": ("<start_of_image>", "<end_of_image>", "<image_soft_token>"),
     "gemma4": ("<|image|>", "<|image>", "<image|>", "<|video|>", "<|audio|>"),
@@ -123,63 +124,75 @@ def config(name: str, settings: dict[str, Any]) -> PreTrainedConfig:
         "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
         "pad_token_id", "bos_token_id", "eos_token_id",
     )}  # fmt: skip
-    if name == "gemma3":
-        own = {"vocab_size": zoo.VOCABULARY + 32, "eos_token_id": None} | settings
-        siglip = _VIT | {"model_type": "siglip_vision_model", "image_size": TILE, "patch_size": 14}
-        return Gemma3Config(
-            text_config=zoo.config("gemma3_text", **own).to_dict(), vision_config=siglip, mm_tokens_per_image=16,
-            boi_token_index=first_id(), eoi_token_index=first_id() + 1, image_token_index=first_id() + 2,
-        )  # fmt: skip
-    if name == "gemma4":
-        own = {
-            **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), zoo.VOCABULARY + 32), "eos_token_id": None,
-            "use_bidirectional_attention": "vision",
-        } | settings  # fmt: skip
-        seer = _VIT | {"num_key_value_heads": 1, "head_dim": 16, "patch_size": 4, "position_embedding_size": 256}
-        names = ("image_token_id", "boi_token_id", "eoi_token_id", "video_token_id", "audio_token_id")
-        return Gemma4Config(
-            text_config=zoo.config("gemma4_text", **own).to_dict(), vision_config=seer, audio_config=None,
-            **dict(zip(names, range(first_id(), first_id() + 5), strict=True)),
-        )  # fmt: skip
+    if name in _GEMMAS:
+        return _GEMMAS[name](settings)
     text = sizes | {"max_position_embeddings": 512, "vocab_size": zoo.VOCABULARY + 32, "eos_token_id": None} | settings
-    if name.startswith("qwen"):
-        return _qwen(name, text)
-    if name == "internvl":
-        sides = {"image_size": [TILE, TILE], "patch_size": [14, 14]}
-        return InternVLConfig(
-            text_config=text | {"model_type": "qwen2"}, vision_config=_VIT | sides, image_token_id=first_id(),
-            image_seq_length=4,
-        )  # fmt: skip
-    if name == "lfm2_vl":
-        siglip2 = _VIT | {"model_type": "siglip2_vision_model", "patch_size": 8, "num_patches": 25}
-        layers = {"layer_types": ["conv", "full_attention"], "conv_L_cache": 3}
-        return Lfm2VlConfig(
-            text_config=text | {"model_type": "lfm2"} | layers, vision_config=siglip2, image_token_id=first_id(),
-            projector_hidden_size=64,
-        )  # fmt: skip
-    if name == "llava_onevision":
-        siglip = _VIT | {"model_type": "siglip_vision_model", "image_size": TILE, "patch_size": 14}
-        return LlavaOnevisionConfig(
-            text_config=text | {"model_type": "qwen2"}, vision_config=siglip, image_token_index=first_id(),
-            video_token_index=first_id() + 1, image_grid_pinpoints=_CANVASES, vision_aspect_ratio="anyres_max_2",
-        )  # fmt: skip
-    if name in ("llava", "llava_next"):
-        clip = _VIT | {"model_type": "clip_vision_model", "image_size": TILE, "patch_size": 14, "num_hidden_layers": 3}
-        kind = {"text_config": text | {"model_type": "llama"}, "vision_config": clip, "image_token_index": first_id()}
-        return LlavaConfig(**kind) if name == "llava" else LlavaNextConfig(**kind, image_grid_pinpoints=_CANVASES)
-    if name == "pixtral":
-        pixtral = _VIT | {"model_type": "pixtral", "image_size": 112, "patch_size": 14, "head_dim": 16}
-        return LlavaConfig(
-            text_config=text | {"model_type": "mistral", "head_dim": 16}, vision_config=pixtral,
-            image_token_index=first_id(), vision_feature_layer=-1, vision_feature_select_strategy="full",
-            image_seq_length=1,
-        )  # fmt: skip
+    return _CONFIGS[family(name)](name, text)
+
+
+def _gemma3(settings: dict[str, Any]) -> PreTrainedConfig:
+    own = {"vocab_size": zoo.VOCABULARY + 32, "eos_token_id": None} | settings
+    return Gemma3Config(
+        text_config=zoo.config("gemma3_text", **own).to_dict(), vision_config=_SIGLIP, mm_tokens_per_image=16,
+        boi_token_index=first_id(), eoi_token_index=first_id() + 1, image_token_index=first_id() + 2,
+    )  # fmt: skip
+
+
+def _gemma4(settings: dict[str, Any]) -> PreTrainedConfig:
+    own = {
+        **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), zoo.VOCABULARY + 32), "eos_token_id": None,
+        "use_bidirectional_attention": "vision",
+    } | settings  # fmt: skip
+    seer = _VIT | {"num_key_value_heads": 1, "head_dim": 16, "patch_size": 4, "position_embedding_size": 256}
+    names = ("image_token_id", "boi_token_id", "eoi_token_id", "video_token_id", "audio_token_id")
+    return Gemma4Config(
+        text_config=zoo.config("gemma4_text", **own).to_dict(), vision_config=seer, audio_config=None,
+        **dict(zip(names, range(first_id(), first_id() + 5), strict=True)),
+    )  # fmt: skip
+
+
+def _internvl(name: str, text: dict[str, Any]) -> PreTrainedConfig:
+    sides = {"image_size": [TILE, TILE], "patch_size": [14, 14]}
+    return InternVLConfig(
+        text_config=text | {"model_type": "qwen2"}, vision_config=_VIT | sides, image_token_id=first_id(),
+        image_seq_length=4,
+    )  # fmt: skip
+
+
+def _lfm2(name: str, text: dict[str, Any]) -> PreTrainedConfig:
+    siglip2 = _VIT | {"model_type": "siglip2_vision_model", "patch_size": 8, "num_patches": 25}
+    layers = {"layer_types": ["conv", "full_attention"], "conv_L_cache": 3}
+    return Lfm2VlConfig(
+        text_config=text | {"model_type": "lfm2"} | layers, vision_config=siglip2, image_token_id=first_id(),
+        projector_hidden_size=64,
+    )  # fmt: skip
+
+
+def _onevision(name: str, text: dict[str, Any]) -> PreTrainedConfig:
+    return LlavaOnevisionConfig(
+        text_config=text | {"model_type": "qwen2"}, vision_config=_SIGLIP, image_token_index=first_id(),
+        video_token_index=first_id() + 1, image_grid_pinpoints=_CANVASES, vision_aspect_ratio="anyres_max_2",
+    )  # fmt: skip
+
+
+def _llava(name: str, text: dict[str, Any]) -> PreTrainedConfig:
+    clip = _VIT | {"model_type": "clip_vision_model", "image_size": TILE, "patch_size": 14, "num_hidden_layers": 3}
+    kind = {"text_config": text | {"model_type": "llama"}, "vision_config": clip, "image_token_index": first_id()}
+    return LlavaConfig(**kind) if name == "llava" else LlavaNextConfig(**kind, image_grid_pinpoints=_CANVASES)
+
+
+def _mistral(name: str, text: dict[str, Any]) -> PreTrainedConfig:
+    pixtral = _VIT | {"model_type": "pixtral", "image_size": 112, "patch_size": 14}
+    kind = {"text_config": text | {"model_type": "mistral", "head_dim": 16}, "image_token_index": first_id()}
     if name == "mistral3":
-        pixtral = _VIT | {"model_type": "pixtral", "image_size": 112, "patch_size": 14}
-        return Mistral3Config(
-            text_config=text | {"model_type": "mistral", "head_dim": 16}, vision_config=pixtral,
-            image_token_index=first_id(), tie_word_embeddings=False,
-        )  # fmt: skip
+        return Mistral3Config(**kind, vision_config=pixtral, tie_word_embeddings=False)
+    return LlavaConfig(
+        **kind, vision_config=pixtral | {"head_dim": 16}, vision_feature_layer=-1, image_seq_length=1,
+        vision_feature_select_strategy="full",
+    )  # fmt: skip
+
+
+def _idefics(name: str, text: dict[str, Any]) -> PreTrainedConfig:
     kind = {"idefics3": Idefics3Config, "smolvlm": SmolVLMConfig}[name]
     vision = _VIT | {"image_size": TILE, "patch_size": 14}
     return kind(
@@ -209,6 +222,13 @@ def _qwen(name: str, text: dict[str, Any]) -> PreTrainedConfig:
     deep = {"depth": 3, "patch_size": 7, "num_position_embeddings": 25, "deepstack_visual_indexes": [0, 1]}
     three = {"rope_parameters": rope, "head_dim": 16, "num_hidden_layers": 3}
     return Qwen3VLConfig(text_config=text | three, vision_config=vision | deep, **ids)
+
+
+_GEMMAS = {"gemma3": _gemma3, "gemma4": _gemma4}
+_CONFIGS = {
+    "idefics3": _idefics, "internvl": _internvl, "lfm2_vl": _lfm2, "llava": _llava, "llava_onevision": _onevision,
+    "mistral3": _mistral, "qwen_vl": _qwen,
+}  # fmt: skip
 
 
 def save(built: PreTrainedModel, name: str, folder: Path) -> Path:

@@ -176,7 +176,7 @@ def small(config: type[PreTrainedConfig]) -> dict[str, Any]:
 
 
 def _merged(fields: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Some fields with others over them, and so in the parts."""
+    """Merge fields over others, and so in the parts."""
     parts = {
         name: _merged(part, more[name])
         for name, part in fields.items()

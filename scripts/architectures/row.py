@@ -35,7 +35,7 @@ class Row:
 
     @property
     def why(self) -> str:
-        """The reason as it is for every class, without names and figures of this one."""
+        """Return the reason in the words that hold for every class, without names and figures of this one."""
         reason = re.sub(r"^\w+ cannot be compiled: ", "", self.reason)
         return next((words for part, words in REASONS.items() if part in reason), reason)
 

@@ -42,7 +42,7 @@ def _times(factor: float) -> Callable[[Floats], Floats]:
 
 
 def _halves(row: Floats) -> Floats:
-    """Halfway between two numbers in eight bits, also in every block of 32."""
+    """Return numbers halfway between two in eight bits, also in every block of 32."""
     made: Floats = np.clip(np.floor(row * 40), -126, 125) + np.float32(0.5)
     made[::16] = 127
     return made

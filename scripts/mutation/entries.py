@@ -31,7 +31,7 @@ class Mutant:
 
     @property
     def is_native(self) -> bool:
-        """Whether something has to be compiled."""
+        """Return whether a mutant needs a compilation."""
         return self.file.startswith(NATIVE) and not self.file.endswith(".py")
 
     def apply(self, text: str) -> str:

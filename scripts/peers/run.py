@@ -100,7 +100,7 @@ class Case:
         return found
 
 
-def main() -> None:
+def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("folder", type=Path)
@@ -137,6 +137,11 @@ def main() -> None:
         options.threads = [1, 2]
     if options.all and options.drafter:
         parser.error("received --all and --drafter, expected one of them: the page shows autoregression")
+    return options
+
+
+def main() -> None:
+    options = read_options()
     cases = choose(options)
     prepare(cases, options.model, options.drafter)
     try:

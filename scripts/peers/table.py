@@ -97,7 +97,7 @@ SPEEDS = {"tokens_per_second": "tokens/s", "prefill_tokens_per_second": "prefill
 
 
 def _comparison(rows: list[Case], ours: str) -> list[str]:
-    """Our first row of a column beside the best peer's, for each of the two speeds."""
+    """Compare our first row of a column with the best peer's, for each of the two speeds."""
     mine, best = _best(rows, ours)
     if mine is None:
         return []

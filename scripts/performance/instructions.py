@@ -82,13 +82,13 @@ def run_counted(command: list[str]) -> list[tuple[dict[str, Any], int]]:
 
 
 def compiler() -> str:
-    """The compiler whose counts are compared: its name and major version."""
+    """Return the compiler whose counts are compared: its name and major version."""
     said = subprocess.run(["c++", "-dumpfullversion"], capture_output=True, text=True, check=True).stdout.strip()
     return f"gcc-{said.partition('.')[0]}"
 
 
 def read_history(name: str) -> dict[Key, Count]:
-    """The counts that were written down for a compiler; none where it is not known."""
+    """Return the recorded counts of a compiler; none for one that is not known."""
     if not HISTORY.is_file():
         return {}
     rows = tomllib.loads(HISTORY.read_text(encoding="utf-8")).get(name, [])

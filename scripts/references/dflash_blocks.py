@@ -217,7 +217,7 @@ def _of_muse(model: Model, target: Model, case: Case) -> tuple[Tensor, Tensor]:
 
 
 def _of_speculator(model: Any, case: Case) -> tuple[Tensor, Tensor]:
-    """By the pass of its training, over a text with one anchor, which is the token behind the features."""
+    """Draft by the forward pass of its training, over a text with one anchor: the token behind the features."""
     length = TEXT + 2 * BLOCK
     features = torch.cat([case.features, torch.randn(2 * BLOCK, case.features.shape[1])])[None]
     tokens, mask = torch.full((1, length), BONUS), torch.zeros(1, length)

@@ -26,7 +26,7 @@ class Server:
 
 @contextmanager
 def serving(bundle: Path, options: list[str], program: tuple[str, ...] = OURS) -> Iterator[Server]:
-    """Ours, told to end behind it; it may have been killed by then. program: `OURS`, or the one in C++."""
+    """Start our server, and end it behind the block unless it was killed. program: `OURS`, or the one in C++."""
     command = [*program, "serve", str(bundle), "--port", "0", *options]
     with _ending(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)) as process:
         assert process.stdout is not None
@@ -66,7 +66,7 @@ def _ending(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def _ready(address: str, process: subprocess.Popen[str]) -> Server:
-    """Raises SystemExit where the server ends before it is."""
+    """Wait for the server. Raise SystemExit where it ends before it is ready."""
     while process.poll() is None and address:
         if _is_ready(address):
             return Server(address, process)

@@ -121,7 +121,7 @@ class Soak:
             self.wrong.append(f"a wrong text behind {prompt[:40]!r}: {text[:80]!r}")
 
     async def run(self, seconds: float, users: int, memory: list[int], process: int) -> None:
-        """So many clients at a time, and bursts."""
+        """Run a number of clients at a time, and bursts."""
         end = time.monotonic() + seconds
 
         async def user() -> None:

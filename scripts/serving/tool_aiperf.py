@@ -10,7 +10,7 @@ from figures import Figures, Job
 
 
 def measure(environment: Path, job: Job) -> Figures:
-    """Raises CalledProcessError where the tool fails."""
+    """Measure by AIPerf. Raise CalledProcessError where the tool fails."""
     folder = job.scratch / f"aiperf-{job.users}"
     texts = job.scratch / "aiperf.jsonl"
     lines = [json.loads(line) for line in job.prompts.read_text(encoding="utf-8").splitlines()]

@@ -9,7 +9,7 @@ from figures import Figures, Job
 
 
 def measure(environment: Path, job: Job) -> Figures:
-    """Raises CalledProcessError where the tool fails."""
+    """Measure by GuideLLM. Raise CalledProcessError where the tool fails."""
     report = job.scratch / f"guidellm-{job.users}.json"
     command = [
         environment / "bin" / "guidellm", "run",

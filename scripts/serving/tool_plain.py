@@ -11,7 +11,7 @@ from figures import Figures, Job
 
 
 def measure(environment: Path, job: Job) -> Figures:
-    """Raises httpx2.HTTPError where a request fails."""
+    """Measure by httpx2. Raise httpx2.HTTPError where a request fails."""
     return asyncio.run(_measure(job))
 
 

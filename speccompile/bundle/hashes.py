@@ -9,7 +9,7 @@ import json
 import mmap
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from time import perf_counter
@@ -68,7 +68,7 @@ def write_hashes(folder: Path, hashes: Hashes) -> None:
 def read_json(path: Path) -> Any:
     """Return the value in a JSON file. Raise BundleError when it cannot be read or is no JSON."""
     try:
-        return _unicode_json(read_plain(path))
+        return unicode_json(read_plain(path))
     except FileNotFoundError:
         raise BundleError(f"{path}: the file is missing", hint=_COPY_AGAIN) from None
     except OSError as error:
@@ -77,7 +77,7 @@ def read_json(path: Path) -> Any:
         raise BundleError(f"{path}: expected JSON: {error}", hint=_COPY_AGAIN) from error
 
 
-def _unicode_json(content: bytes) -> Any:
+def unicode_json(content: bytes) -> Any:
     """Return a JSON value. Raise ValueError for an object with half a surrogate pair, which `json` lets pass; callers
     refuse what is no object."""
     text = content.decode()
@@ -115,10 +115,8 @@ def check_inside(path: Path, folder: Path) -> None:
 
 
 def check_files(folder: Path, hashes: Hashes, *, verify: bool = True) -> None:
-    """Raise BundleError for the first file that is missing, truncated or outside `folder`.
-
-    With `verify`, raise also for the first edited file; a check of more than one second logs its duration.
-    """
+    """Raise BundleError for the first file that is missing, truncated or outside `folder`, and with `verify` for the
+    first edited one."""
     for relative, record in hashes.files.items():
         path = folder / relative
         if not path.is_file():
@@ -127,13 +125,15 @@ def check_files(folder: Path, hashes: Hashes, *, verify: bool = True) -> None:
         if (size := path.stat().st_size) != record.size:
             raise BundleError(f"{path}: has {size} bytes, expected {record.size}", hint=_COPY_AGAIN)
     if verify:
-        _compare_content(folder, hashes)
+        check_content(folder, hashes.files)
 
 
-def _compare_content(folder: Path, hashes: Hashes) -> None:
-    start, total = perf_counter(), sum(record.size for record in hashes.files.values())
+def check_content(folder: Path, files: Mapping[str, FileRecord]) -> None:
+    """Raise BundleError for the first file whose content differs from its hash; a check of more than one second logs
+    its duration."""
+    start, total = perf_counter(), sum(record.size for record in files.values())
     with progress_counter(f"verifying {folder}", total, "bytes") as advance:
-        for relative, record in hashes.files.items():
+        for relative, record in files.items():
             path = folder / relative
             if (found := hash_file(path, advance)) != record.blake3:
                 raise BundleError(

@@ -6,9 +6,10 @@ from typing import Any
 
 from speccompile import contract
 from speccompile.bundle.consistency import check_consistency
-from speccompile.bundle.hashes import HASHES, Hashes, check_files, read_hashes, read_json
+from speccompile.bundle.hashes import HASHES, Hashes, check_content, check_files, read_hashes, read_json
 from speccompile.bundle.manifest import FORMAT, LOCK, MANIFEST, PROOF, TOKENIZER, EngineEntry, Manifest, engine_files
 from speccompile.bundle.signature import PublicKey, check_signature, read_public_key
+from speccompile.bundle.verified_files import VerifiedFiles
 from speccompile.errors import BundleError, UsageError
 from speccompile.progress import LOGGER
 
@@ -41,9 +42,12 @@ def is_bundle(folder: Path) -> bool:
     return (folder / MANIFEST).is_file() and (folder / HASHES).is_file()
 
 
-def open_bundle(folder: Path, *, verify: bool = True, signed_by: str | Path | None = None) -> OpenedBundle:
-    """Open the bundle in `folder`. verify=False skips the hashes, not the structure, versions and paths. signed_by:
-    file of a public key of minisign; the bundle must have a signature by it.
+def open_bundle(
+    folder: Path, *, verify: bool = True, skip_verified: bool = False, signed_by: str | Path | None = None
+) -> OpenedBundle:
+    """Open the bundle in `folder`. verify=False skips the hashes, not the structure, versions and paths;
+    skip_verified=True only those of files that were compared here before and are unchanged since (`verified_files`).
+    signed_by: file of a public key of minisign; the bundle must have a signature by it, and everything is compared.
 
     Raise BundleError naming the invalid file, and UsageError for `signed_by` without `verify` or without a key.
     """
@@ -53,7 +57,9 @@ def open_bundle(folder: Path, *, verify: bool = True, signed_by: str | Path | No
     if key is not None:
         comment = check_signature(folder, hashes.to_bytes(), key)
         LOGGER.info("signed by key %s%s", key.name, f": {comment}" if comment else "")
-    check_files(folder, hashes, verify=verify)
+    check_files(folder, hashes, verify=False)
+    if verify:
+        _verify(folder, hashes, skip_verified=skip_verified and key is None)
     bundle = OpenedBundle(
         folder=folder,
         manifest=Manifest.from_json(manifest, str(folder / MANIFEST)),
@@ -64,6 +70,13 @@ def open_bundle(folder: Path, *, verify: bool = True, signed_by: str | Path | No
     check_consistency(bundle.manifest, str(folder / MANIFEST))
     _check_listed(bundle)
     return bundle
+
+
+def _verify(folder: Path, hashes: Hashes, *, skip_verified: bool) -> None:
+    verified = VerifiedFiles.of(folder, hashes)
+    skipped = verified.unchanged() if skip_verified else ()
+    check_content(folder, {name: record for name, record in hashes.files.items() if name not in skipped})
+    verified.store(folder)
 
 
 def _signer(key: Path, *, verify: bool) -> PublicKey:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from speccompile.cli.model_bundle import build_model, model_options, refuse_model_options, requested
+from speccompile.cli.model_bundle import ModelOptions, build_model, model_options
 
 
 @click.command(
@@ -23,10 +23,7 @@ def command(
     recipe: str,
     output: Path | None,
     overrides: tuple[str, ...],
-    drafter: str | None,
-    precision: str | None,
-    tokenizer: str | None,
-    fast: bool,
+    built_as: ModelOptions,
     skip_prove: bool,
     dump_graphs: Path | None,
     reduce: bool,
@@ -54,17 +51,13 @@ def command(
     from speccompile.recipe.model_request import is_model
 
     if is_model(recipe):
-        request = requested(recipe, drafter, precision, tokenizer, fast=fast, sampling=False)
         built = build_model(
-            request, output, overrides=overrides, prove=not skip_prove, dump_graphs=dump_graphs, reduce=reduce,
-            remember=not no_cache,
+            built_as.request(recipe, sampling=False), output, overrides=overrides, prove=not skip_prove,
+            dump_graphs=dump_graphs, reduce=reduce, remember=not no_cache,
         )  # fmt: skip
         click.echo(built)
         return
-    refuse_model_options(
-        drafter, precision, tokenizer, fast=fast, received=f"the recipe {recipe}", reason="a recipe has keys for that",
-        hint="use --set, as in --set precision.target=int4",
-    )  # fmt: skip
+    built_as.refuse_for_recipe(recipe)
     from speccompile.compiler.from_recipe import build
 
     built = build(

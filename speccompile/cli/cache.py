@@ -24,13 +24,14 @@ def command(ctx: click.Context) -> None:
     `speccompile run` and `chat` have built for a model. Packed weights were packed by ONNX Runtime for this
     processor, and are mapped from there when a bundle is opened. Which engines were found exact here is a small
     file for each, and so is what rounds of a bundle cost here, from which later processes choose how many tokens to
-    draft, and what lies in a checkpoint's file, which is read once for it. Of a GGUF file, config and tokenizer are
-    kept in the folder gguf.
+    draft, what lies in a checkpoint's file, which is read once for it, and which files of a bundle were compared with
+    their hashes, which is not done again while they do not change. Of a GGUF file, config and tokenizer are kept in
+    the folder gguf.
 
     Engines lie in $SPECCOMPILE_CACHE_DIR, by default speccompile/engines in the user's folder for caches; steps,
-    bundles, packed weights and the small files lie in its folders builds, bundles, packed, checked, times and hashes,
-    by default beside engines. Each of the first four holds at most $SPECCOMPILE_CACHE_LIMIT_GB (20); what was unused
-    for longest makes room.
+    bundles, packed weights and the small files lie in its folders builds, bundles, packed, checked, times, hashes and
+    verified, by default beside engines. Each of the first four holds at most $SPECCOMPILE_CACHE_LIMIT_GB (20); what was
+    unused for longest makes room.
     A limit of 0 switches all off: engines and steps are done again, every process packs its weights and compares its
     windows.
 
@@ -67,6 +68,8 @@ def list_entries(as_json: bool) -> None:
       times        {folder, bytes, entries}: an entry has found as well, the
                    seconds of rounds by the width of their window
       hashes       {folder, bytes, entries}: of files whose content is known
+      verified     {folder, bytes, entries}: of bundles whose files were
+                   compared with their hashes
       gguf         {folder, bytes, entries}: of config and tokenizer of models
                    in GGUF files, which the key of an entry names
 
@@ -114,7 +117,7 @@ class _Row(NamedTuple):
 
 def caches() -> list[_Row]:
     """Return all caches, in the order in which they are listed."""
-    from speccompile.bundle import file_hashes
+    from speccompile.bundle import file_hashes, verified_files
     from speccompile.bundle.cache import BUILDS, BUNDLES, FolderCache
     from speccompile.bundle.result_cache import ResultCache
     from speccompile.compiler.engines.cache import Cache
@@ -131,6 +134,7 @@ def caches() -> list[_Row]:
         _Row("checked", ResultCache.named(window_invariance.NAME), "checked engine", _checked),
         _Row("times", ResultCache.named(round_times.NAME), "timed engine"),
         _Row("hashes", ResultCache.named(file_hashes.NAME), "known file"),
+        _Row("verified", ResultCache.named(verified_files.NAME), "verified bundle"),
         _Row("gguf", DescriptionCache.named(GGUF), "GGUF description", _description),
     ]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from speccompile.cli.model_bundle import model_options, requested
+from speccompile.cli.model_bundle import ModelOptions, model_options
 from speccompile.errors import UsageError
 from speccompile.progress import LOGGER
 
@@ -20,10 +20,7 @@ from speccompile.progress import LOGGER
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
 def command(
     model: str,
-    drafter: str | None,
-    precision: str | None,
-    tokenizer: str | None,
-    fast: bool,
+    built_as: ModelOptions,
     output: Path,
     sampling: bool,
     force: bool,
@@ -44,7 +41,7 @@ def command(
             f"--output {output}: received a {what} that is there, expected a new file",
             hint="give another --output, or --force to replace a file",
         )
-    request = requested(model, drafter, precision, tokenizer, fast=fast, sampling=sampling)
+    request = built_as.request(model, sampling=sampling)
     if not is_stdout and not output.parent.is_dir():
         raise UsageError(
             f"--output {output}: there is no folder {output.parent}", hint="create it, or give another file"

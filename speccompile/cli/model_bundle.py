@@ -4,8 +4,10 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -45,78 +47,86 @@ OPTIONS = (
 )
 
 
+@dataclass(frozen=True)
+class ModelOptions:
+    """Options that say how a model without a recipe is built; None for what was not given."""
+
+    drafter: str | None = None
+    precision: str | None = None
+    tokenizer: str | None = None
+    fast: bool = False
+
+    def request(self, model: str, *, sampling: bool, images: bool = False) -> "ModelRequest":
+        """Return the request for a model. Raise UsageError for options that contradict each other, or for what is no
+        model."""
+        from speccompile.recipe.model_request import ModelRequest
+
+        for option, value in (("--drafter", self.drafter), ("--precision", self.precision)):
+            if value is not None and not value.strip():
+                raise UsageError(
+                    f"{option}: received an empty value, expected a word", hint="leave it out for the default"
+                )
+        if self.fast and self.precision not in (None, FAST):
+            raise UsageError(
+                f"received --fast and --precision {self.precision}, expected one of them", hint="leave one out"
+            )
+        return ModelRequest(
+            model, self.drafter, FAST if self.fast else self.precision, sampling, self.tokenizer, images
+        )
+
+    def refuse(self, received: str, reason: str, hint: str) -> None:
+        """Raise UsageError, for the first option that is given, where what was received is no model."""
+        given = {"--drafter": self.drafter, "--precision": self.precision, "--tokenizer": self.tokenizer}
+        if wrong := [name for name, value in (given | {"--fast": self.fast or None}).items() if value is not None]:
+            raise UsageError(f"received {wrong[0]} for {received}, expected it for a model: {reason}", hint=hint)
+
+    def refuse_for_recipe(self, recipe: str) -> None:
+        """Raise UsageError for the first option that is given."""
+        self.refuse(
+            f"the recipe {recipe}", "a recipe has keys for that", "use --set, as in --set precision.target=int4"
+        )
+
+
 def model_options(command: F) -> F:
-    """Add the options that say how a model without a recipe is built."""
+    """Add the options that say how a model without a recipe is built. The command gets them as `built_as`."""
+
+    @wraps(command)
+    def collected(
+        *, drafter: str | None, precision: str | None, tokenizer: str | None, fast: bool, **others: Any
+    ) -> Any:
+        return command(**others, built_as=ModelOptions(drafter, precision, tokenizer, fast))
+
     for option in reversed(OPTIONS):
-        command = option(command)
-    return command
-
-
-def requested(
-    model: str,
-    drafter: str | None,
-    precision: str | None,
-    tokenizer: str | None,
-    *,
-    fast: bool,
-    sampling: bool,
-    images: bool = False,
-) -> "ModelRequest":
-    """Return the request of these options. Raise UsageError if they contradict each other, or for what is no model."""
-    from speccompile.recipe.model_request import ModelRequest
-
-    for option, value in (("--drafter", drafter), ("--precision", precision)):
-        if value is not None and not value.strip():
-            raise UsageError(f"{option}: received an empty value, expected a word", hint="leave it out for the default")
-    if fast and precision not in (None, FAST):
-        raise UsageError(f"received --fast and --precision {precision}, expected one of them", hint="leave one out")
-    return ModelRequest(model, drafter, FAST if fast else precision, sampling, tokenizer, images)
-
-
-def refuse_model_options(
-    drafter: str | None,
-    precision: str | None,
-    tokenizer: str | None,
-    *,
-    fast: bool,
-    received: str,
-    reason: str,
-    hint: str,
-) -> None:
-    """Raise UsageError, for the first option that is given, where what was received is no model."""
-    given = {"--drafter": drafter, "--precision": precision, "--tokenizer": tokenizer, "--fast": fast or None}
-    if wrong := [name for name, value in given.items() if value is not None]:
-        raise UsageError(f"received {wrong[0]} for {received}, expected it for a model: {reason}", hint=hint)
+        collected = option(collected)
+    return cast(F, collected)
 
 
 @contextmanager
 def open_model(
     model: str,
-    drafter: str | None,
-    precision: str | None,
-    tokenizer: str | None,
+    built_as: ModelOptions,
     *,
-    fast: bool,
     sampling: bool,
     threads: int | None,
     prove: bool = True,
-    images: bool = False,
+    images: Sequence[str] = (),
 ) -> "Iterator[Bundle]":
     """Context manager that yields a bundle, open: that at `model`, or that of the model, which is built where the cache
-    has none; images: which then sees pictures. Raise UsageError, and what building and opening raise."""
+    has none. images: files of pictures, which that of a model then sees. Raise UsageError, PromptError for a file that
+    is no picture, and what building and opening raise."""
     from speccompile.bundle.reader import is_bundle
     from speccompile.extras import naming_extra
     from speccompile.runtime import Bundle
+    from speccompile.runtime.images.decode import read_picture
 
+    for path in images:  # before a build, which takes minutes
+        read_picture(path, "--image")
     if is_bundle(Path(model)):
-        refuse_model_options(
-            drafter, precision, tokenizer, fast=fast, received=f"the bundle {model}",
-            reason="a bundle is built already", hint="leave it out, or give the model's folder",
-        )  # fmt: skip
+        built_as.refuse(f"the bundle {model}", "a bundle is built already", "leave it out, or give the model's folder")
         yield Bundle.open(Path(model), threads=threads)
         return
     with naming_extra("building a model", instead="give the folder of a bundle, which runs without it"):
-        request = requested(model, drafter, precision, tokenizer, fast=fast, sampling=sampling, images=images)
+        request = built_as.request(model, sampling=sampling, images=bool(images))
     with _cached(request, prove=prove) as folder:
         yield Bundle.open(folder, threads=threads)
 

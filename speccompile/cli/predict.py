@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from speccompile.cli.model_bundle import model_options, refuse_model_options, requested
+from speccompile.cli.model_bundle import ModelOptions, model_options
 from speccompile.cli.options import THREADS
 from speccompile.cli.table_output import print_table
 from speccompile.errors import UsageError
@@ -40,10 +40,7 @@ def command(
     threads: int | None,
     context: int | None,
     overrides: tuple[str, ...],
-    drafter: str | None,
-    precision: str | None,
-    tokenizer: str | None,
-    fast: bool,
+    built_as: ModelOptions,
     list_devices: bool,
     as_json: bool,
 ) -> None:
@@ -82,7 +79,7 @@ def command(
         raise UsageError("received --device and --profile, expected one of them", hint="leave one out")
     acceptance = read_acceptance(accept) if accept is not None else None
     name, memory, costs, notes = _device(device, file, threads)
-    plan = _plan(recipe, overrides, drafter, precision, tokenizer, fast=fast)
+    plan = _plan(recipe, overrides, built_as)
     if device is None and plan.engines[0].provider != "cpu":
         notes = [*notes, f"the engine {plan.engines[0].name} is not on the processor, whose profile this is"]
     found = predict(
@@ -91,26 +88,14 @@ def command(
     print_table(write_prediction(found), found.to_json() if as_json else None)
 
 
-def _plan(
-    recipe: str,
-    overrides: tuple[str, ...],
-    drafter: str | None,
-    precision: str | None,
-    tokenizer: str | None,
-    *,
-    fast: bool,
-) -> "Plan":
+def _plan(recipe: str, overrides: tuple[str, ...], built_as: ModelOptions) -> "Plan":
     from speccompile.recipe import load_recipe, make_plan
     from speccompile.recipe.model_recipe import make_model_recipe
     from speccompile.recipe.model_request import is_model
 
     if is_model(recipe):
-        request = requested(recipe, drafter, precision, tokenizer, fast=fast, sampling=False)
-        return make_model_recipe(request, overrides=overrides).plan
-    refuse_model_options(
-        drafter, precision, tokenizer, fast=fast, received=f"the recipe {recipe}", reason="a recipe has keys for that",
-        hint="use --set, as in --set precision.target=int4",
-    )  # fmt: skip
+        return make_model_recipe(built_as.request(recipe, sampling=False), overrides=overrides).plan
+    built_as.refuse_for_recipe(recipe)
     return make_plan(load_recipe(Path(recipe), overrides))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from speccompile.cli.exit_codes import Interrupted
+from speccompile.progress import loading_torch
 
 if TYPE_CHECKING:
     from speccompile.plan.training_plan import TrainingPlan
@@ -95,7 +96,8 @@ def command(
     written = load_recipe(recipe, overrides)
     plan = plan_training(written, work)
     check_resume(plan.work, resume=resume, restart=restart)
-    from speccompile.train.run import Source, run_training
+    with loading_torch():
+        from speccompile.train.run import Source, run_training
 
     if threads is not None:
         _set_threads(threads)

@@ -46,8 +46,9 @@ def command(folder: Path, output: Path, as_json: bool, **options: Any) -> None:
     it, else copies. A model of an earlier call is replaced, once the new one is whole; other models stay.
 
     The native backend is C++ and needs no Python in the server; its libraries, ONNX Runtime's among them, lie beside
-    the model. Python's backend runs in the server's Python, which must have speccompile's runtime, with `numpy<2` in
-    servers that do not know numpy 2 (24.10 does not); a model that is loaded with the wrong one says so.
+    the model. Python's backend has engines of TensorRT and any tokenizer as well, and needs no compiler. It runs in the
+    server's Python, which must have speccompile's runtime, with `numpy<2` in servers that do not know numpy 2 (24.10
+    does not); a model that is loaded with the wrong one says so.
 
     Every request is answered by a stream of responses (decoupled): with `stream` by pieces as they come, else by one.
     Requests that wait for an instance run side by side, up to the bundle's batch, where they agree in max_tokens,
@@ -60,8 +61,7 @@ def command(folder: Path, output: Path, as_json: bool, **options: Any) -> None:
       max_tokens, stop_words       128 and none by default
       stream                       pieces as they come; false by default
       temperature, top_k, top_p, min_p, repetition_penalty, seed
-      logprobs, autoregressive     as in `generate`
-      chat                         the same; of Python's backend alone
+      logprobs, autoregressive, chat    as in `generate`
     Outputs
       text_output, output_ids      what is new in this response
       finish_reason, num_input_tokens, num_output_tokens    in the last one

@@ -59,7 +59,7 @@ class DrafterContext:
 
     @property
     def drafter(self) -> DrafterPlan:
-        """The drafter's own part of the plan."""
+        """Return the drafter's own part of the plan."""
         return self.inputs.drafter
 
     @property

@@ -139,6 +139,9 @@ inline constexpr const char* kSessionHash = "blake3";
 inline constexpr int64_t kLargestDimension = 281474976710656;
 inline constexpr int64_t kPrivate = 384;
 
+// speccompile.bundle.file_hashes
+inline constexpr double kMinStampAge = 2.0;
+
 // speccompile.runtime.sessions
 inline constexpr const char* kSessionTokens = "session.tokens";
 inline constexpr const char* kSessionDrafter = "drafter";
@@ -169,6 +172,9 @@ inline constexpr const char* kTimesFolder = "times";
 inline constexpr int64_t kTimesFormat = 1;
 inline constexpr int64_t kTimesProcesses = 8;
 inline constexpr double kChangedTimes = 0.05;
+
+// speccompile.bundle.verified_files
+inline constexpr const char* kVerifiedFolder = "verified";
 
 // speccompile.runtime.first_times
 inline constexpr double kTimingLimit = 0.1;

@@ -9,13 +9,14 @@ from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.method import MASKS, NOTHING
 from speccompile.errors import RecipeError
 from speccompile.plan.recipe_source import RecipeSource, nearest, one_of
+from speccompile.recipe.acceptance_methods import ACCEPTANCE_METHODS
 
 SupportRow = Mapping[str, tuple[str, ...]]
 
 _ANYWHERE: SupportRow = {
     "graphs": ("separate", "fused"),
     "drafter": tuple(DRAFTING_METHODS),
-    "method": ("exact", "typical", "lenience", "top_k", "bild"),
+    "method": tuple(ACCEPTANCE_METHODS),
     "decoding": ("greedy", "sampling"),
     "constraints": ("false", "true"),
 }
@@ -86,18 +87,6 @@ DRAFTER_KEYS: SupportRow = {
     for kind, family in DRAFTING_METHODS.items()
 }
 """Keys of the section `drafter` that apply to each kind."""
-
-VERIFY_KEYS: SupportRow = {
-    "exact": ("method",),
-    "typical": ("method", "epsilon", "delta"),
-    "lenience": ("method", "lenience"),
-    "top_k": ("method", "k", "gap"),
-    "bild": ("method", "fallback", "rollback"),
-}
-"""Keys of the section `verify` that apply to each method."""
-
-EXACT_METHODS = ("exact",)
-"""Verification methods that do not change the target's output."""
 
 BLOCK_SIZE = 32
 """Default number of weights that share a scale in precision int4."""

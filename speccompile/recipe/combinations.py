@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import RecipeError
 from speccompile.plan.recipe_source import RecipeSource, one_of
+from speccompile.recipe.acceptance_methods import ACCEPTANCE_METHODS
 from speccompile.recipe.capabilities import SupportRow
 
 KEYS = {
@@ -29,11 +30,10 @@ def _rows() -> tuple[SupportRow, ...]:
         for row in family.rows:
             kinds.setdefault(tuple(row[name] for name in _ROW), []).append(kind)
     rows = [{"drafter": tuple(its)} | dict(zip(_ROW, row, strict=True)) for row, its in kinds.items()]
-    return tuple(sorted(rows, key=lambda row: _METHODS.index(row["method"])))
+    order = list(ACCEPTANCE_METHODS)
+    return tuple(sorted(rows, key=lambda row: order.index(row["method"][0])))
 
 
-_METHODS = [("exact",), ("typical", "top_k"), ("lenience",), ("bild",)]
-"""Groups of verification methods that work with the same drafters, the exact one first."""
 _ROW = ("decoding", "method", "tree", "sample")
 
 COMBINATIONS: tuple[SupportRow, ...] = _rows()

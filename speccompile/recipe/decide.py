@@ -6,9 +6,12 @@ from pathlib import Path
 
 from speccompile.bundle.prompts import read_prompts
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
+from speccompile.compiler.checkpoints.json_files import CONFIG
+from speccompile.compiler.checkpoints.refused_types import refuse_type
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import PromptError
-from speccompile.plan.caches import MAX_DIVERGENCE, spare_rows
+from speccompile.machine.formats.image_settings import ImageSettings
+from speccompile.plan.caches import MAX_DIVERGENCE, CachePlan, spare_rows
 from speccompile.plan.plan import RETRIEVAL, TEXT, DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, ProvePlan
 from speccompile.recipe.adapter import adapter_notes
 from speccompile.recipe.adapter_slots import decide_adapter_slots
@@ -54,12 +57,7 @@ def make_plan(recipe: Recipe) -> Plan:
     Models with a Hub id are downloaded. Raise RecipeError, PromptError for the content of a prompts file,
     CheckpointError and UnsupportedModelError for a model's files.
     """
-    if is_untrained(recipe):
-        raise recipe.origin.refusal(
-            "drafter.model", "a folder that is not there yet", "the drafter that the section train leaves there",
-            f"train it first: speccompile train {recipe.origin.path}",
-        )  # fmt: skip
-    written = recipe.target
+    _refuse_untrained(recipe)
     # Downloads wait for the checks of words, but the target's folder may say what drafts.
     located = _locate_target(recipe) if is_silent(recipe) else None
     recipe, notes = with_kind(recipe, located[0] if located else None)
@@ -72,35 +70,26 @@ def make_plan(recipe: Recipe) -> Plan:
     _refuse_fusing_nothing(recipe, graphs, kind)
     prove = _decide_prove(recipe)
     folder, commit = located or _locate_target(recipe)
-    target = model_in(folder, written.model, PRECISION, written.revision, commit)
+    target = model_in(folder, recipe.target.model, PRECISION, recipe.target.revision, commit)
+    refuse_type(target.facts.model_type, folder / CONFIG)
     if recipe.decoding is None and not hears(target) and _samples_for_free(target, engines):
         decoding, draft = SAMPLING, decide_draft(recipe, SAMPLING, method)
     draft, found = decide_models(recipe, target, draft)
-    notes += found
+    for model in draft.models if draft.head is None else ():
+        refuse_type(model.facts.model_type, model.folder / CONFIG)
     draft = decide_cascade(recipe, target, draft, verify)
     graphs = graphs_beside(target, recipe, graphs)
     check_states(recipe, target, draft, graphs)
     images = decide_images(recipe, target, draft, engines)
     target = target if images is None else with_processor(target)
-    notes += filter(None, map(_multimodal_note, ((target, *draft.models) if images is None else draft.models)))
-    notes += adapter_notes("the target", target, written.adapter)
     stored = stored_precision(target.facts, [model.facts for model in draft.models], draft.head)
     engines = decide_engines(recipe, words, kind, stored)
     check_text_engines(draft, engines, recipe.origin)
     target, draft = _with_precisions(recipe, target, draft, engines[0].precision)
-    notes += _precision_notes(recipe, stored, engines)
     for file in filter(None, (prove.prompts, prove.held_out)):
         _check_prompts(file, target)
-    cache, caches = recipe.cache or Cache(), decide_caches(recipe, target, draft, engines)
-    max_length = decide_max_length(recipe, target, draft.models)
-    least = least_chunk(images, int(graphs == "fused" and DRAFTING_METHODS[kind].pairs_next_token))
-    chunk = _decide_prefill_chunk(recipe, max_length, draft, graphs, least)
-    check_images(recipe, images, caches, max_length, chunk, least)
-    caches = decide_rings(recipe, caches, target, engines, max_length, spare_rows(chunk, draft.tokens))
-    notes += [*cache_notes(caches, prove), *ring_note(caches)]
-    notes += filter(None, (generation_rules_note(target),))
-    notes += filter(None, (rope_note(model, max_length) for model in (target, *draft.models)))
-    return Plan(
+    max_length, chunk, caches = _decide_buffers(recipe, target, draft, graphs, engines, images)
+    plan = Plan(
         name=recipe.name,
         target=target,
         drafter=draft,
@@ -108,11 +97,11 @@ def make_plan(recipe: Recipe) -> Plan:
         graphs=graphs,
         verify=verify,
         max_length=max_length,
-        batch_size=cache.batch_size or BATCH_SIZE,
+        batch_size=(recipe.cache or Cache()).batch_size or BATCH_SIZE,
         prefill_chunk=chunk,
         engines=engines,
         prove=prove,
-        notes=tuple(notes),
+        notes=(*notes, *found),
         constraints=constraints == "true" or hears(target),
         caches=caches,
         adapters=adapters,
@@ -120,6 +109,15 @@ def make_plan(recipe: Recipe) -> Plan:
         images=images,
         source=decide_source(recipe, target, draft, engines, graphs, caches),
     )
+    return replace(plan, notes=(*plan.notes, *_notes(recipe, plan, stored)))
+
+
+def _refuse_untrained(recipe: Recipe) -> None:
+    if is_untrained(recipe):
+        raise recipe.origin.refusal(
+            "drafter.model", "a folder that is not there yet", "the drafter that the section train leaves there",
+            f"train it first: speccompile train {recipe.origin.path}",
+        )  # fmt: skip
 
 
 def _locate_target(recipe: Recipe) -> tuple[Path, str | None]:
@@ -222,6 +220,18 @@ def _decide_file(recipe: Recipe, name: str, written: str | None) -> Path | None:
     return path
 
 
+def _notes(recipe: Recipe, plan: Plan, stored: StoredPrecision) -> Iterator[str]:
+    """Yield what a user may not expect of a plan."""
+    models = (plan.target, *plan.drafter.models)
+    yield from filter(None, map(_multimodal_note, models if plan.images is None else plan.drafter.models))
+    yield from adapter_notes("the target", plan.target, recipe.target.adapter)
+    yield from _precision_notes(recipe, stored, plan.engines)
+    yield from cache_notes(plan.caches, plan.prove)
+    yield from ring_note(plan.caches)
+    yield from filter(None, (generation_rules_note(plan.target),))
+    yield from filter(None, (rope_note(model, plan.max_length) for model in models))
+
+
 def _multimodal_note(model: ModelPlan) -> str:
     count = model.facts.left_out
     decoder = f"'{model.reference}' is multimodal: its text decoder is compiled, {count} other tensors are left out"
@@ -245,6 +255,24 @@ def _check_prompts(file: Path, target: ModelPlan) -> None:
                 "the size of the target's vocabulary",
                 hint="tokenize the prompts with the target's tokenizer",
             )
+
+
+def _decide_buffers(
+    recipe: Recipe,
+    target: ModelPlan,
+    draft: DrafterPlan,
+    graphs: str,
+    engines: Sequence[EnginePlan],
+    images: ImageSettings | None,
+) -> tuple[int, int, CachePlan]:
+    """Return the tokens of a sequence, the tokens of a chunk of a prompt, and the caches."""
+    caches = decide_caches(recipe, target, draft, engines)
+    max_length = decide_max_length(recipe, target, draft.models)
+    least = least_chunk(images, int(graphs == "fused" and DRAFTING_METHODS[draft.kind].pairs_next_token))
+    chunk = _decide_prefill_chunk(recipe, max_length, draft, graphs, least)
+    check_images(recipe, images, caches, max_length, chunk, least)
+    caches = decide_rings(recipe, caches, target, engines, max_length, spare_rows(chunk, draft.tokens))
+    return max_length, chunk, caches
 
 
 def decide_max_length(recipe: Recipe, target: ModelPlan, drafters: tuple[ModelPlan, ...]) -> int:

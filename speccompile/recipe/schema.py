@@ -15,6 +15,7 @@ from speccompile.plan.recipe_source import RecipeSource
 from speccompile.plan.section import Section
 from speccompile.plan.section import optional as _optional
 from speccompile.plan.section import required as _required
+from speccompile.recipe.acceptance_methods import PARAMETERS
 from speccompile.recipe.adapter_slots_schema import Adapters
 from speccompile.recipe.cache_schema import Cache, DrafterCache
 from speccompile.recipe.prefix_schema import NAME, NAME_EXPECTED, Prefix
@@ -228,17 +229,17 @@ else:  # adds the keys that only one kind has
     Drafter = create_model("Drafter", __base__=_Drafter, **_OWN)
 
 
-class Verify(Section):
+class _Verify(Section):
     """Verification method, and the parameters of approximate methods."""
 
     method: str | None = _optional("the name of a verification method", "exact", min_length=1)
-    epsilon: float | None = _optional("a probability from 0 to 1", 0.09, ge=0, le=1)
-    delta: float | None = _optional("a number from 0 to 1", 0.3, ge=0, le=1)
-    lenience: float | None = _optional("a number above 0, at most 1", 0.5, gt=0, le=1)
-    k: int | None = _optional("a whole number from 1 on", 3, ge=1)
-    gap: float | None = _optional("a number of nats from 0 on", 2.0, ge=0, allow_inf_nan=False)
-    fallback: float | None = _optional("a probability from 0 to 1", 0.5, ge=0, le=1)
-    rollback: float | None = _optional("a number of nats from 0 on", 3.0, ge=0, allow_inf_nan=False)
+
+
+if TYPE_CHECKING:
+    Verify = _Verify
+else:
+    _PARAMETERS = {name: each.schema() for name, each in PARAMETERS.items()}
+    Verify = create_model("Verify", __base__=_Verify, **_PARAMETERS)
 
 
 class Precision(Section):

@@ -38,22 +38,16 @@ def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
     work: the folder of data and checkpoints, build/<name>-train by default. Models with a Hub id are downloaded. Raise
     RecipeError; CheckpointError and UnsupportedModelError for the files of the target and of the initial drafter.
     """
-    written, origin = recipe.train, recipe.origin
-    if written is None:
-        hint = "for example `train: {data: {kind: text, files: [docs]}, schedule: {seconds: 600}}`"
-        raise origin.refusal("train", "nothing", "a section that says what is learnt", hint)
+    written, origin = _section(recipe), recipe.origin
     kind = training_kind(recipe)
     training = find_training(kind, origin)
-    draft = _decide_draft(recipe, kind)
-    target = _target(recipe)
+    draft, target = _decide_draft(recipe, kind), _target(recipe)
     check_states(recipe, target, draft, "separate")
     check_masks(kind, target, origin)
     check_source_kind(kind, target, origin)
-    scale = defaults_for(target)
-    output = _output(recipe, kind)
+    scale, output = defaults_for(target), _output(recipe, kind)
     begun = _begin(recipe, written, kind, training, target, draft)
-    if begun is None:
-        begun = _new(recipe, written, kind, training, target, draft)
+    begun = begun or _new(recipe, written, kind, training, target, draft)
     _check_reach(recipe, draft, begun)
     schedule = decide_schedule(written.schedule, kind, training, scale, origin, is_new=begun.folder is None)
     data = decide_data(written.data, target, scale.length, scale.new_tokens, scale.passages, origin)
@@ -61,11 +55,8 @@ def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
     _check_features(data, loss, origin)
     check_source_data(data, loss, target, origin)
     work = work or Path("build") / f"{recipe.name}-train"
-    read = {
-        "train.begin": begun.folder,
-        "target.model": target.folder,
-        "train.loss.drop": _drop(loss, trained_as(kind), target, origin),
-    }
+    drop = _drop(loss, trained_as(kind), target, origin)
+    read = {"train.begin": begun.folder, "target.model": target.folder, "train.loss.drop": drop}
     check_output(output, read, work, origin)
     check_work(work)
     plan = TrainingPlan(
@@ -92,6 +83,13 @@ def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
         notes=(*begun.notes, *_notes(data.features, begun.taps, target, schedule.precision)),
     )
     return decide_save(plan, written.save, scale, origin)
+
+
+def _section(recipe: Recipe) -> Train:
+    if recipe.train is None:
+        hint = "for example `train: {data: {kind: text, files: [docs]}, schedule: {seconds: 600}}`"
+        raise recipe.origin.refusal("train", "nothing", "a section that says what is learnt", hint)
+    return recipe.train
 
 
 def _decide_draft(recipe: Recipe, kind: str) -> DrafterPlan:

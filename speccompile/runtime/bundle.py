@@ -113,18 +113,19 @@ class Bundle(EngineOwner, Servable):
         """Open a bundle folder. Raise BundleError, EngineError or UsageError.
 
         engine: name of one of its engines, by default the first that can run here. threads: for the engine, by default
-        one for each core that this process may use. verify: compare every file with its recorded hash. proposer: source
-        of drafts instead of the bundle's own index, for bundles of drafter.kind or drafter.gate.kind retrieval. With a
-        gate its drafts are used whenever it has any: it judges itself whether a match is long enough. signed_by: file
-        of a public key of minisign that must have signed the bundle (`speccompile sign`). The first time that an engine
-        is opened on a processor, its target's logits are compared between windows of every width (`exactness`). If they
-        differ, speculation may change tokens here: a warning says so, and `exact` is false.
+        one for each core that this process may use. verify: compare every file with its recorded hash, unless it was
+        compared on this machine and is unchanged since; `signed_by` compares all. proposer: source of drafts instead of
+        the bundle's own index, for bundles of drafter.kind or drafter.gate.kind retrieval. With a gate its drafts are
+        used whenever it has any: it judges itself whether a match is long enough. signed_by: file of a public key of
+        minisign that must have signed the bundle (`speccompile sign`). The first time that an engine is opened on a
+        processor, its target's logits are compared between windows of every width (`exactness`). If they differ,
+        speculation may change tokens here: a warning says so, and `exact` is false.
         """
         check_flags([("verify", verify)])
         check_threads(threads)
         with heartbeat(f"opening {folder}"):
             start = perf_counter()
-            opened = open_bundle(Path(folder), verify=verify, signed_by=signed_by)
+            opened = open_bundle(Path(folder), verify=verify, skip_verified=True, signed_by=signed_by)
             bundle = cls._open(opened, engine, threads, verify=verify, proposer=proposer)
             bundle.load_seconds = perf_counter() - start
             return bundle

@@ -154,7 +154,13 @@ class Sessions:
 
     def save(self, path: Path, notes: Mapping[str, str] | None = None) -> None:
         """Write what a slot holds of the latest sequence, and notes, which are given back as they are. Raise UsageError
-        if it holds nothing, or the file cannot be written."""
+        if it holds nothing, a note is no text, or the file cannot be written."""
+        for name, text in (notes or {}).items():
+            if not (_is_text(name) and _is_text(text)):
+                raise UsageError(
+                    f"{path}: received the note {name!r} with {text!r:.80}, expected Unicode texts",
+                    hint="write a note as text, such as with json.dumps",
+                )
         write_session(path, self.content(path, notes))
 
     @property
@@ -256,8 +262,11 @@ class Sessions:
         tokens = tokens[: self._manifest.max_length - 1]
         row = SequenceState(tokens, 1, self._manifest.max_length, (), None)
         row.adapter = adapter
+        seconds, reused = dict(self._loop.seconds), self._loop.reused
         for _ in self._loop.generate([row], speculative=False):
             pass
+        self._loop.seconds.update(seconds)  # the caller's generation is told after its session is saved
+        self._loop.reused = reused
         assert self._loop.left is not None, "one sequence was read"
         return self._loop.left
 
@@ -335,6 +344,11 @@ class Sessions:
                 hint="continue it with the bundle that wrote it, or give another file",
             )
         return part, values
+
+
+def _is_text(note: object) -> bool:
+    """Return whether a file can hold a note: JSON has halves of surrogate pairs, UTF-8 has not."""
+    return isinstance(note, str) and note.encode("utf-8", "ignore").decode() == note
 
 
 def _notes(file: SessionFile) -> dict[str, str]:

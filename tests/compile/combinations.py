@@ -119,7 +119,7 @@ class Combination:
 
     @property
     def proposer(self) -> RepeatProposer | None:
-        """Where no graph drafts, somebody who does."""
+        """Return a proposer for bundles without a graph that drafts."""
         if self.drafter != "retrieval":
             return None
         return RepeatProposer(2, 2, True) if self.tree == "chain" else RepeatProposer(5, 2, False)
@@ -130,7 +130,7 @@ class Combination:
 
     @property
     def agrees(self) -> bool:
-        """Whether its drafts come true now and then: random heads know nothing of their target."""
+        """Return whether some drafts are accepted: random heads know nothing of their target."""
         return self.drafter not in ("none", *HEADS) and "+" not in self.pair
 
     def recipe(

@@ -27,7 +27,7 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def quick(examples: int) -> settings:
-    """So many examples, the same ones every time."""
+    """Draw a number of examples, the same ones every time."""
     return settings(max_examples=examples, derandomize=True)
 
 

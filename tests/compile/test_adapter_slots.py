@@ -56,7 +56,7 @@ def _base(folder):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a base, two adapters for it, and bundles with slots and without."""
+    """Return a folder with a base, two adapters for it, and bundles with slots and without."""
     folder = tmp_path_factory.mktemp("slots")
     adapters.write(folder, target_modules=["q_proj"])
     for seed, (name, settings) in enumerate(SETTINGS.items()):
@@ -81,7 +81,7 @@ def bundle(folder):
 def test_a_session_of_an_adapter_is_read_by_both_runtimes(
     folder, bundle, native_library, onnxruntime_library, tmp_path
 ):
-    """With its adapter alone."""
+    """Go on from a session with the adapter that wrote it, and with no other."""
     native = NativeBundle(folder / "bundle", library=native_library, onnxruntime=onnxruntime_library, threads=1)
     session, path = native.session(), tmp_path / "s"
     for name in ("two", "one"):
@@ -295,7 +295,7 @@ def test_the_runtime_in_cpp_reads_nothing_beyond_a_damaged_file(folder, native, 
 
 
 def test_plan_and_both_inspects_say_what_the_slots_take(folder, bundle, native_build, capsys):
-    """The plan's estimate from the checkpoint's headers is what the graphs have."""
+    """Compare the plan's estimate, from the checkpoint's headers, with the sizes in the graphs."""
     tensors = {each.name: each for graph in bundle.manifest.graphs for each in graph.inputs if "lora." in each.name}
     size = sum(4 * prod(each.shape) for each in tensors.values())
     plan = make_plan(load_recipe(folder / "bundle.yaml"))

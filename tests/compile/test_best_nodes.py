@@ -71,7 +71,7 @@ def test_a_bundle_of_logits_that_are_independent(tmp_path, kind):
 
 @pytest.mark.sweep("a bundle with its proof, which draws")
 def test_a_bundle_that_draws_is_exact(tmp_path):
-    """The proof compares distributions; at temperature 0 the tokens are those of the target alone."""
+    """Compare distributions in the proof; at temperature 0, compare tokens with those of the target alone."""
     plan = plan_of(tmp_path, WRITERS["dspark, vanilla"], f"kind: dspark, {TREE}", "decoding: sampling")
     check_generation(plan, tmp_path)
     bundle = Bundle.open(tmp_path / "bundle", threads=1)

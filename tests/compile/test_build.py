@@ -172,7 +172,7 @@ def test_the_graphs_of_a_build_can_be_kept(sharded):
 
 
 def test_quality_is_measured_on_the_recipes_prompts(sharded):
-    """The model is random, and float32 costs nothing."""
+    """Measure a random model in float32, which loses nothing."""
     folder, _ = sharded
     quality = read(folder / "bundle", "proof.json")["quality"]
     (engine,) = quality.pop("engines")

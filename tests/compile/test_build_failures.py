@@ -175,7 +175,7 @@ def test_a_module_that_cannot_be_traced_is_told(cli, built, output, kept_traces,
 
 @pytest.mark.parametrize("limit", [4096, 200_000])
 def test_a_full_disk_is_told(cli, built, output, kept_traces, limit):
-    """Of the tokenizer's file, then of the weights'."""
+    """Let the disk refuse the tokenizer's file, then the weights' file."""
     kept_traces("verify", "draft")
     with largest_file(limit):
         code, err = failure(cli, built, output, "--skip-prove", cached=True)
@@ -217,7 +217,7 @@ def test_memory_that_runs_out_is_told(cli, built, output, monkeypatch):
 
 
 def test_a_build_with_too_little_address_space_is_refused(built, output):
-    """Before torch is imported."""
+    """Refuse before torch is imported."""
     arguments = ["build", str(built("lookup_3").folder), "--output", str(output)]
     code = f"import sys; {COMMAND_LINE}; assert 'torch' not in sys.modules"
     command = f'ulimit -Sv 1000000 && exec "{sys.executable}" -c "$0" "$@"'
@@ -230,7 +230,7 @@ def test_a_build_with_too_little_address_space_is_refused(built, output):
 
 
 def test_a_full_disk_is_told_when_numpy_writes(tmp_path):
-    """What it raises has no error number."""
+    """Recognize numpy's error for a full disk, which has no error number."""
     weight = ir.Value(name="weight", const_value=ir.tensor(np.ones((90, 90), np.float32)))
     graph = ir.Graph([], [], nodes=[], initializers=[weight], opset_imports={"": 24})
     message = r"target\.float16\.weights could not be written: 8100 requested and \d+ written"

@@ -118,7 +118,7 @@ DRAWN = f"{MODEL}, tokens: 2, sample: true, {BESIDE}"
 
 @pytest.mark.sweep("draws and a proof of distributions")
 def test_what_is_drawn_has_the_distribution_of_the_target(tmp_path, monkeypatch):
-    """Of a drawn chain with a certain tail, and a gate before both: the build's own chi-square tests."""
+    """Run the build's chi-square tests on a drawn chain with a certain tail, and a gate before both."""
     monkeypatch.setattr(distribution_proof, "SMALL_SAMPLES", SAMPLES)
     bundle = make(tmp_path, DRAWN, "decoding: sampling")
     assert bundle.manifest.sample

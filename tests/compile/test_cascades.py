@@ -252,7 +252,7 @@ MAKERS: dict[str, Callable[[], Drafter]] = {
 @torch.no_grad()
 @pytest.mark.parametrize("name", MAKERS)
 def test_catching_up_in_decoding_is_as_good_as_reading_everything(name):
-    """Whatever was accepted of a window, its own drafts or others: the next one is what it is over the whole text."""
+    """Compare the next window with the one over the whole text, whichever drafts were accepted."""
     drafter, random = MAKERS[name](), np.random.default_rng(0)
     texts = [greedy("llama", [5, 9, 7, 3, 11], 4), [8, 8, 4]]
     drafted, counts = drafter(whole(texts), states_of(drafter)), []

@@ -239,7 +239,7 @@ def test_approximate_methods_say_so_and_accept_more(opened, combination):
 
 @pytest.mark.sweep("a bundle of its own; other rules' distributions are in the first tier")
 def test_no_lenience_leaves_the_target_s_distribution(opened, target):
-    """Also with drafts that are certain: they are then accepted by chance, not where they equal what was drawn."""
+    """Test certain drafts too, which are accepted by chance, not where they equal what was drawn."""
     combination = Combination("prompt_lookup", "chain", False, "sampling", "lenience")
     bundle, sampling = opened(combination, lenience=1.0), SamplingParams(0.7, top_k=5)
     drawn = distribution.draw(bundle, REPEATED, sampling, Request((sampling,), SAMPLES), seed=0)

@@ -123,7 +123,7 @@ def check(kind: str, generation: Generation) -> None:
 @pytest.mark.sweep("900 draws each", but=["chain"])
 @pytest.mark.parametrize("name", ["constrained_chain", "constrained_dynamic"])
 def test_samples_are_distributed_as_the_masked_target(built, name):
-    """The first two tokens: of the prefill, and of a round whose drafts know of no constraint."""
+    """Test the first two tokens: of the prefill, and of a round whose drafts know of no constraint."""
     made, prompt, text = built(name), [5, 80, 81, 17], "[^a-m]{3,}"
     bundle, constraint = made.bundle, made.bundle.constraint("regex", text)
     drawn = list[Generation]()
@@ -168,7 +168,7 @@ def test_seeds_give_the_same_whatever_is_beside(built):
 
 
 def test_logprobs_are_the_target_s_own(made):
-    """Of what was said, as if nothing had been forbidden; and asking for them changes no token."""
+    """Compare log-probabilities with those without a constraint, and tokens with those without log-probabilities."""
     bundle, prompt = made.bundle, made.prompts()[2]
     constraint = bundle.constraint("regex", "[0-9]{2}-[a-f]{3}")
     plain = bundle.generate(prompt, constraint=constraint)

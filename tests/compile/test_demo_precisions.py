@@ -64,7 +64,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("word", PRECISIONS)
 def test_an_engine_takes_what_the_plan_says(folder, word):
-    """The estimate before the work, and the files after it."""
+    """Compare the estimate before the build with the files after it."""
     plan = make_plan(load_recipe(folder.parent))
     one = replace(plan, engines=tuple(engine for engine in plan.engines if engine.name == word))
     opened = open_bundle(folder)
@@ -117,7 +117,7 @@ def next_logits(bundle: Bundle, length: int, window: Sequence[int], n_total: int
 
 
 def test_logits_do_not_depend_on_the_width_of_the_window(bundle):
-    """Nor on a longer text in the row beside it."""
+    """Compare windows of several widths, beside a longer text in the other slot."""
     text, other = texts()[0][:140], texts()[1][:180]
     alone = target_logits(bundle, [text], 1)
     changed = target_logits(bundle, [[text[0] + 1, *text[1:]]], 16)
@@ -128,7 +128,7 @@ def test_logits_do_not_depend_on_the_width_of_the_window(bundle):
 
 
 def test_logits_do_not_depend_on_the_drafts_beside_them(bundle):
-    """Nor on padding."""
+    """Compare with other drafts, and with padding."""
     text, random = texts()[2][:140], np.random.default_rng(0)
     alone = target_logits(bundle, [text], 16)
     for length in (len(text) - 1, 3, 0):  # what is committed behind is overwritten
@@ -193,8 +193,9 @@ def test_a_drafter_does_not_depend_on_the_widths_in_which_it_read(bundle):
 
 
 def test_a_drafter_does_not_depend_on_what_lies_behind_the_path(bundle):
-    """As it does behind the shorter prompts of a batch. Keys of drafts then lie behind it, so that sums over them are
-    in another order, and a number in fewer bits may take another step: later drafts may be others, which is allowed."""
+    """Compare drafts with and without rows behind the path, as the shorter prompts of a batch have them. These change
+    the order of sums over keys of drafts, so that a number in fewer bits may round otherwise: later drafts may
+    differ."""
     text, random = texts()[0][:140], np.random.default_rng(0)
     alone, before = read_all(bundle, text, 1), len(text) - 2
     for width in WIDTHS[1:]:
@@ -246,7 +247,7 @@ def test_what_a_precision_costs_the_demo(bundle):
 
 @pytest.mark.parametrize("word", ["int8", "int4"])
 def test_a_damaged_weight_costs_more(folder, word, tmp_path):
-    """The largest one, its numbers shifted by one output."""
+    """Shift the numbers of the largest weight by one output."""
     entry = next(each for each in open_bundle(folder).manifest.engines if each.name == word)
     verify = entry.graphs[0]
     model = ir.load(folder / entry.files["verify"])

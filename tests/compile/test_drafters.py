@@ -111,7 +111,8 @@ def test_states_of_several_drafters_have_names_of_their_own() -> None:
 
 @torch.no_grad()
 def test_no_tie_loses_a_parent() -> None:
-    """Where the best token has probability one at every depth, all its descendants are as probable as itself."""
+    """Draw a tree where the best token has probability one at every depth, so that its descendants are as probable as
+    itself."""
     sure = decoder("llama")
     sure.model.lm_head.weight *= 1e4
     drafter = DynamicDrafter(DecoderReader(sure), 4, 2, 5)

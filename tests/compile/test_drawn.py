@@ -75,7 +75,7 @@ def _certain(rows: int) -> Accepted:
 
 
 def test_every_token_before_a_draft_is_penalized_and_none_behind():
-    """A penalty that forbids: history 0, path 1 and 2, and its own drafts, but not the 4 behind the bonus token."""
+    """Forbid by penalties: history 0, path 1 and 2, and its own drafts, but not the 4 behind the bonus token."""
     table = torch.full((5, 5), 1.0) + 0.1 * TABLE
     drafted = draw(table, chain(2), 20, temperature=0.1, repetition_penalty=1e4)
     assert {tuple(sorted(row)) for row in drafted.window[:, 1:].tolist()} == {(3, 4)}

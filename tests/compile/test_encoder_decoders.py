@@ -126,7 +126,7 @@ def recipe(target, **keys):
 
 @pytest.fixture(scope="module")
 def corrector(tmp_path_factory):
-    """The corrector with drafts from its source, in a batch of two."""
+    """Build the corrector with drafts from its source, in a batch of two."""
     folder = tmp_path_factory.mktemp("corrector")
     target = make_corrector(folder / "target")
     drafter = {"kind": "prompt_lookup", "over": "source", "tokens": 12}

@@ -51,7 +51,7 @@ def test_an_engine_and_what_is_known_of_it(tmp_path, capfd, capability, dtype):
 
 
 def heavy(model: onnx.ModelProto, first: str = "hidden", width: int = 2048) -> None:
-    """Twelve weights, of 16.8 MB by default, the first of which reads the value of that name."""
+    """Return a graph of twelve weights, of 16.8 MB by default, the first of which reads the value of that name."""
     generator, wide = np.random.default_rng(0), [(8, width), *[(width, width)] * 12, (width, 8)]
     weights = [generator.standard_normal(shape, np.float32) / 50 for shape in wide]
     names = [f"weight{index}" for index in range(len(weights))]
@@ -62,7 +62,7 @@ def heavy(model: onnx.ModelProto, first: str = "hidden", width: int = 2048) -> N
 
 
 def test_what_is_said_of_the_memory_before_the_build(tmp_path, monkeypatch):
-    """The least is no more than what the builder then holds, and its weights are those of the file."""
+    """Compare the minimum with the memory that the builder holds, and its weights with those of the file."""
     held, read = [0], process.read_memory
     monkeypatch.setattr(process, "read_memory", lambda pid: held.append(read(pid).own) or read(pid))
     tiny = tiny_graphs.write(tmp_path, change=heavy)
@@ -78,7 +78,7 @@ def test_what_is_said_of_the_memory_before_the_build(tmp_path, monkeypatch):
 
 
 def test_the_weights_of_two_graphs_are_stored_once(tmp_path):
-    """As `verify` and a fused `step` have them: the same ones, in graphs that are not the same."""
+    """Share weights between different graphs, as `verify` and a fused `step` do."""
 
     def more(model: onnx.ModelProto) -> None:
         plant("Tanh")(model)

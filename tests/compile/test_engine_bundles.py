@@ -87,7 +87,7 @@ def test_every_precision_is_built_and_proven(cli, recipe, tmp_path):
     "drafter", ["{kind: model, model: drafter, tokens: 3}", "{kind: prompt_lookup, tokens: 3}"], ids=["model", "lookup"]
 )
 def test_a_fused_step_is_built_beside_verify(cli, recipe, tmp_path, monkeypatch, drafter):
-    """Its drafts are proven as after a near-tie, where the two forms of the graph draft differently."""
+    """Prove its drafts as after a near-tie, where the two forms of the graph draft differently."""
     same = graph_proof.check_same
     monkeypatch.setattr(graph_proof, "check_same", lambda *given: same(*given) | {"other_drafts": given[2] == "step"})
     precision = "{target: float16, drafter: float16}" if "model" in drafter else "{target: float16}"
@@ -115,7 +115,7 @@ def test_a_fused_step_is_built_beside_verify(cli, recipe, tmp_path, monkeypatch,
 
 @pytest.mark.sweep("engines of three bundles")
 def test_constraints_are_built_for_both_widths_of_what_is_allowed(cli, recipe, tmp_path):
-    """One number where nobody is constrained, else one for every token; and the proof drives them in turns."""
+    """Prove in turns with one number, where no slot is constrained, and with one number for every token."""
     rest = "drafter: {kind: prompt_lookup, tokens: 3}\ndecoding: sampling\nconstraints: true"
     engines = "{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: float16}}"
     nv = "{backend: onnxruntime, provider: nv_tensorrt_rtx, precision: {target: float16}}"
@@ -152,7 +152,7 @@ def test_a_step_whose_parts_are_put_together_wrong_is_not_proven(cli, recipe, tm
 
 
 def test_a_scale_of_another_column_is_not_proven(cli, recipe, tmp_path, monkeypatch):
-    """Both forms of the graph would have it, and agree."""
+    """Shift a scale in both forms of the graph, which then agree with each other."""
     right = numpy_quantizers.scales
     monkeypatch.setattr(numpy_quantizers, "scales", lambda weight, *rest: right(weight[:, ::-1], *rest))
     folder = recipe("{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: int4}}", rest=LOOKUP)
@@ -251,7 +251,7 @@ def test_a_builder_without_memory_is_told_before_any_work(cli, recipe, tmp_path,
 
 @pytest.mark.sweep("engines take longest")
 def test_a_builder_that_may_run_out_of_memory_is_told_as_a_note(cli, recipe, tmp_path, monkeypatch):
-    """What is certain fits, what is usual does not: it may try, and here gets along."""
+    """Build where the certain part of the memory fits and the usual one does not: a note, and no refusal."""
     monkeypatch.setattr("speccompile.compiler.engines.memory_estimate._OWN", 1e12)
     code, _, err = cli("build", recipe(RTX % ("float16", "float16")), "--output", tmp_path / "out", "--skip-prove")
     assert code == 0, err

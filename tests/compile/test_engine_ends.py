@@ -63,7 +63,7 @@ def test_a_builder_that_takes_too_much_memory(tmp_path):
 
 @pytest.mark.parametrize("size", [100_000, 100])
 def test_a_disk_that_takes_no_more(tmp_path, size):
-    """At 100,000 bytes the engine does not fit, at 100 not even the job."""
+    """Limit files to 100,000 bytes, which the engine exceeds, and to 100, which the job exceeds."""
     tight = largest_file(size)
 
     def prepare(tiny: Tiny) -> Tiny:

@@ -137,7 +137,7 @@ def test_nothing_is_done_twice(make, finish):
 
 
 def test_the_same_engine_comes_from_the_cache(make, capsys):
-    """No two builds give the same bytes, so equal ones were not built."""
+    """Compare bytes: no two builds of an engine give the same ones."""
 
     def engine(**options) -> tuple[bytes, bool]:
         bundle = make(rtx=options)

@@ -131,7 +131,7 @@ def test_a_prompt_past_the_capacity_is_refused_with_both_numbers(built, name):
 
 @pytest.mark.parametrize("name", each())
 def test_nothing_of_a_generation_reaches_the_next(built, name):
-    """What lies behind the length in caches and buffers is never read, nor are finished rows."""
+    """Overwrite every cache and state between two generations: no token changes."""
     case, prompts = built(name), [[5], [9, 8]]
     rows = case.bundle.manifest.batch_size
     options = {"max_new_tokens": NEW_TOKENS, "adaptive": False}
@@ -159,7 +159,7 @@ def looked_up(text: list[int], n_tokens: int, ngram: int) -> list[int]:
 @pytest.mark.parametrize("name", each(LOOKUPS))
 @pytest.mark.parametrize("letters", [2, 5, 200])
 def test_lookups_are_those_of_a_plain_search(built, name, letters):
-    """The draft graph alone, round after round, over random texts of few letters (many matches) and many (few)."""
+    """Run the draft graph alone, round after round, over random texts of few letters (many matches) and many (few)."""
     case, (n_tokens, ngram) = built(name), LOOKUPS[name]
     engine, batch, random = case.bundle.engine, case.bundle.manifest.batch_size, np.random.default_rng(letters)
     draft = engine.bind("draft", {"window": n_tokens + 1})

@@ -90,7 +90,8 @@ def test_trees_and_drawn_drafts(tmp_path: Path, drafter: str) -> None:
 
 @pytest.mark.sweep("engines take longest")
 def test_engines_and_a_whole_checkpoint(tmp_path: Path) -> None:
-    """Inside a multimodal checkpoint, for int4 on a CPU and for TensorRT-RTX, whose graphs are driven on the CPU."""
+    """Build inside a multimodal checkpoint, for int4 on a CPU and for TensorRT-RTX, whose graphs are driven on the
+    CPU."""
     multimodal.save(multimodal.model("gemma4"), tmp_path / "target")
     assistant(tmp_path / "head", zoo.config("gemma4_text"))
     (tmp_path / "recipe.yaml").write_text(

@@ -86,7 +86,7 @@ def test_generates_what_the_target_generates(tmp_path):
 
 
 def test_its_folder_is_that_of_the_assistant(tmp_path):
-    """What the test above loads is what transformers writes."""
+    """Compare the folder of the test above with the one that transformers writes."""
     heads.transformers(tmp_path / "written", zoo.config("llama"))
     model = MuseGlimmerAssistantModel.from_pretrained(tmp_path / "written")
     model.save_pretrained(tmp_path / "saved")

@@ -33,7 +33,7 @@ def test_drafts_of_rounds_are_those_of_the_whole_text(tmp_path, writer):
 
 @pytest.mark.sweep("a bundle with its proof")
 def test_ends_a_chain_where_it_is_unsure(tmp_path):
-    """The proof compares where chains end; both must happen for that to say something."""
+    """Count chains that end and chains that do not: the proof of their ends needs both."""
     plan = plan_of(tmp_path, WRITERS["vanilla"], "kind: auto, threshold: 0.3")
     assert (plan.drafter.kind, plan.graphs, plan.drafter.tokens) == ("dspark", "fused", 5)
     check_generation(plan, tmp_path)
@@ -45,8 +45,8 @@ def test_ends_a_chain_where_it_is_unsure(tmp_path):
 
 @torch.no_grad()
 def test_rounds_of_many_tokens(tmp_path):
-    """A target that repeats its last token, and a Markov head that says so: nearly all drafts are accepted, and the
-    context grows by whole blocks."""
+    """Accept nearly all drafts, of a target that repeats its last token and a Markov head that says so: the context
+    grows by whole blocks."""
     model = zoo.model("llama_tied")
     for name, parameter in model.model.layers.named_parameters():
         if name.endswith(("o_proj.weight", "down_proj.weight")):

@@ -162,7 +162,7 @@ def test_rounds_may_stop_drafting_and_begin_again(fused: tuple[Path, Bundle], mo
 
 @pytest.mark.sweep("a bundle that samples, with its proof")
 def test_drawn_drafts_of_separate_graphs_are_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proof compares drafts, stops and probabilities with the formula, and the distribution with the target's."""
+    """Prove drafts, stops and probabilities against the formula, and the distribution against the target's."""
     monkeypatch.setattr(distribution_proof, "SMALL_SAMPLES", 300)
     monkeypatch.setattr(distribution_proof, "sample_count", lambda size: 100)
     bundle = make(tmp_path, "tokens: 3, threshold: 0.3", "decoding: sampling", "graphs: separate",

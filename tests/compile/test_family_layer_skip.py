@@ -74,7 +74,7 @@ def rounds(model: PreTrainedModel, cut: PreTrainedModel, prompt: list[int]) -> t
 @pytest.mark.sweep("a bundle each", but=["fused"])
 @pytest.mark.parametrize("graphs", ["fused", "separate"])
 def test_drafts_are_those_of_the_model_cut_to_its_first_layers(tmp_path: Path, graphs: str) -> None:
-    """The tokens are those of transformers' own early exit, and of greedy decoding."""
+    """Compare tokens with transformers' own early exit, and with greedy decoding."""
     path = make(tmp_path, f"tokens: {DRAFTS}", f"graphs: {graphs}", prove=graphs == "separate")
     bundle, model, cut = Bundle.open(path, threads=1), target().eval(), target().eval()
     cut.model.layers = cut.model.layers[:EXIT]

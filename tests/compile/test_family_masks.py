@@ -48,7 +48,7 @@ def test_every_draft_is_what_transformers_says_behind_a_mask_row(tmp_path, case)
 @pytest.mark.sweep("a bundle each, with its proof; every draft is compared in the first tier")
 @pytest.mark.parametrize(("kind", "write"), [("pass", masks), ("bita", bita)])
 def test_the_proof_holds_and_the_first_draft_always_comes_true(tmp_path, kind, write):
-    """The target itself drafts, and reads the bonus token as it will verify it."""
+    """Accept every first draft: the target drafts it, reading the bonus token as it verifies it."""
     plan = make_plan(recipe(tmp_path, "llama", f"kind: {kind}", CACHE, write=write))
     assert (plan.graphs, plan.drafter.tokens, plan.drafter.sample) == ("fused", 4, False)
     bundle = Bundle.open(build(plan, tmp_path / "bundle"), threads=1)

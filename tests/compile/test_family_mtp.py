@@ -86,7 +86,7 @@ def test_several_layers_draft_in_turn(tmp_path, name, n_mtp, tokens, seeds):
 
 
 def test_a_folder_of_their_own(tmp_path):
-    """For classes that nobody trains them with as well: sliding windows, layer norms with biases."""
+    """Read layers of classes that nobody trains them with: sliding windows, layer norms with biases."""
     for name in ("mistral", "gpt2"):
         model = zoo.model(name)
         save(model, tmp_path / name / "target", tokenizer=False)
@@ -135,7 +135,7 @@ def test_beside_the_text_decoder_of_a_multimodal_checkpoint(tmp_path):
 @pytest.mark.sweep("every quantizer; test_quantized_models.py reads them all in the first tier", but=["awq"])
 @pytest.mark.parametrize("method", quantized_models.CONFIGS)
 def test_quantized_layers_are_read_as_floats(tmp_path, method):
-    """Among them the matrix that joins embedding and hidden state, by which layers are found."""
+    """Read the matrix that joins embedding and hidden state too, by which layers are found."""
     mtp_target(tmp_path / "target", "mimo")
     quantized_models.quantize(tmp_path / "target", method)
     check_rounds(plan_of(tmp_path))

@@ -103,7 +103,8 @@ def test_rounds_are_those_of_a_table_in_plain_python(rounds, tree):
 
 
 def test_a_round_by_hand():
-    """The text 1 2 1 3 with bonus 4; then a round in which draft 5 is refused behind 4, and still teaches."""
+    """Compare with a table by hand: text 1 2 1 3 with bonus 4, then a round that refuses draft 5 behind 4 and learns
+    from it."""
     drafter = TokenRecycling(from_branching([2, 1]), RANKS, VOCABULARY)
     text = accepted([[1, 2, 1, 3]], [4], [[(3, [4, 5, 6])]])
     drafted = drafter(text, [empty()])
@@ -118,7 +119,7 @@ def test_a_round_by_hand():
 
 
 def test_of_equal_tokens_the_last_row_wins():
-    """Also across the batch, and over what the text alone says."""
+    """Write rows across the batch, and over those of the text alone."""
     drafter = TokenRecycling(chain(1), RANKS, VOCABULARY)
     rows = [[(5, [1, 2, 3]), (5, [2, 3, 4]), (6, [1, 2, 3])], [(5, [7, 8, 9]), (-1, [0, 1, 2])]]
     for _ in range(20):  # a scatter of duplicates may come out either way
@@ -218,7 +219,7 @@ def test_what_one_generation_taught_serves_the_next_until_it_is_reset(built, tmp
 @pytest.mark.parametrize("built", ["separate"], indirect=True)
 @pytest.mark.parametrize("autoregressive", [False, True])
 def test_it_learns_while_the_pace_drafts_nothing(built, autoregressive):
-    """The time of that is drafting's. Where no drafts are asked for, it rests."""
+    """Update the table in paused rounds, as time of drafting, and not at all where no drafts are asked for."""
     bundle, prompt = Bundle.open(built.path, threads=1), built.prompts()[3]  # whose pace nobody else has
     force(bundle, [1])
     found = bundle.generate(prompt, max_new_tokens=12, autoregressive=autoregressive)

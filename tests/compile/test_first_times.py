@@ -85,7 +85,7 @@ def test_fast_rounds_are_repeated_and_slow_ones_are_not():
 
 
 def test_the_time_of_a_round_is_that_behind_rounds_of_its_kind(monkeypatch):
-    """A clock that a round moves by more where it follows one of another kind."""
+    """Measure by a clock that advances more for a round behind one of another kind."""
     clock, last = [0.0], [""]
 
     def run(kind, seconds):

@@ -50,7 +50,7 @@ def test_a_bundle_gives_the_tokens_of_transformers(tmp_path, monkeypatch, name):
 @pytest.mark.sweep("two builds of one graph each, with their proofs; what is read is in the light tests")
 @pytest.mark.parametrize("precision", ["float32", "stored"])
 def test_layers_of_multi_token_prediction_draft(tmp_path, monkeypatch, precision):
-    """The target's own layers draft from the file, whose other codes stay as they are."""
+    """Draft by the target's own layers in the file, and keep its other codes as they are."""
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
     _, stored = qwen_with_mtp(tmp_path)
     (tmp_path / "recipe.yaml").write_text(
@@ -89,7 +89,7 @@ def write_pair(folder, kind, *types):
 @pytest.mark.sweep("a build of a graph, with its proof; what is kept is in the light tests")
 @pytest.mark.parametrize("kind", HEADS)
 def test_codes_of_heads_are_kept(tmp_path, monkeypatch, kind):
-    """The tokens stay the target's, which reads floats."""
+    """Keep the codes of a head beside a target in floats: the tokens stay the target's."""
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
     write_pair(tmp_path, kind, "Q8_0")
     (tmp_path / "recipe.yaml").write_text(

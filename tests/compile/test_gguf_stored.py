@@ -75,7 +75,7 @@ def test_tokens_are_those_of_the_target_alone_and_nearly_those_of_floats(made):
 @needs_library
 @pytest.mark.parametrize("name", CODE_KINDS)
 def test_rows_of_a_table_are_what_the_file_says(name, tmp_path):
-    """All bits are those of the package gguf, on the kernels and on ONNX Runtime's own."""
+    """Compare all bits with the package gguf, on the kernels and on ONNX Runtime's own."""
     kind, tokens, depth = CODE_KINDS[name], 37, 256
     weight = np.random.default_rng(1).standard_normal((tokens, depth)).astype(np.float32)
     data = blocks_of(weight, gguf.GGMLQuantizationType[name])

@@ -78,7 +78,7 @@ def test_float16_speculates_without_changing_its_own_tokens(case, cuda):
 
 @pytest.mark.parametrize("kind", CASES)
 def test_constraints_cross_to_the_device(case, cuda, kind):
-    """And leave it again: what is not constrained behind is as it was."""
+    """Constrain a slot and free it again: the next generation is as without it."""
     bundle = Bundle.open(case.path, engine="float32", threads=1)
     if case.path.parent.name.startswith("fused"):
         with pytest.raises(UsageError, match="was built without constraints"):

@@ -117,7 +117,7 @@ def prompts() -> list[list[int]]:
     ],
 )
 def test_halves_draft_what_transformers_says_and_change_no_token(tmp_path: Path, drafter: str, graphs: str) -> None:
-    """The build proves drafts by the reference, which knows keys and values of transformers alone."""
+    """Prove drafts by the reference, which knows keys and values of transformers alone."""
     model = save_target(tmp_path)
     shape = "" if "tree" in drafter else f", tokens: {DRAFTS}"
     lines = (
@@ -147,7 +147,7 @@ def test_halves_draft_what_transformers_says_and_change_no_token(tmp_path: Path,
     ids=["layers", "half of them by attention", "half of them by mlp"],
 )
 def test_nothing_is_left_of_what_is_skipped(attention: list[int], mlp: list[int]) -> None:
-    """Neither weights nor caches nor attention, of layers or halves."""
+    """Find neither weights nor caches nor attention, of layers or halves."""
     decoder = skip_layers(deep_decoder("gemma2"), attention, mlp)
     drafts = Driven(export_draft(FixedDrafter(LayersReader(decoder), chain(2)), BATCH), Schedule([], []), [])
     for part, layers in (("self_attn", attention), ("mlp", mlp)):
@@ -188,7 +188,7 @@ def test_halves_that_are_not_apart_are_refused() -> None:
 
 
 def test_halves_that_are_not_all_of_a_layer_are_refused() -> None:
-    """A norm behind the sum, which acts where nothing is added."""
+    """Refuse a norm behind the sum, which acts where nothing is added."""
     target = deep_decoder("llama")
     layer = find_layers(target.model)[1]
     layer.register_forward_hook(lambda _, args, output: output * 1.5)

@@ -61,7 +61,7 @@ def test_every_engine_is_proven(made):
 
 
 def test_states_are_float32_whatever_the_precision(made):
-    """And engines that update nothing but caches in place write them beside what they read."""
+    """Write states beside what they are read from in engines that update only caches in place."""
     for entry in made.bundle.manifest.engines:
         (graph,) = (each for each in entry.graphs if each.name == "verify")
         carried = {t.name: t for t in graph.inputs if is_recurrent_state(t.buffer)}
@@ -80,7 +80,7 @@ def test_states_are_float32_whatever_the_precision(made):
 
 @pytest.mark.parametrize("word", WORDS)
 def test_experts_and_projections_are_stored_once_and_small(made, word):
-    """All but routers and what is no product: convolutions, norms and the parameters of the recurrence."""
+    """Quantize all but routers, convolutions, norms and the parameters of the recurrence."""
     (entry,) = (e for e in made.bundle.manifest.engines if e.provider == "cpu" and e.precision["target"] == word)
     stored = ir.load(made.path / entry.files["verify"]).graph.initializers
     numbers = {"int8": ".int8", "int4": ".4bits"}[word]

@@ -83,7 +83,7 @@ def test_a_loss_beyond_the_bound_fails_the_build(seeing):
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory) -> Seeing:
-    """A bundle whose encoder takes a second or more for a tile."""
+    """Build a bundle whose encoder takes a second or more for a tile."""
     folder = tmp_path_factory.mktemp("slow")
     seeing = Seeing("llava", made("llava", DRAFTER, folder, batch_size=3), folder)
     shutil.copytree(seeing.path, folder / "slow")

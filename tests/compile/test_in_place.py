@@ -57,7 +57,7 @@ def test_caches_are_written_where_they_lie(built, name):
 
 @pytest.mark.parametrize("name", each())
 def test_a_state_is_scattered_into_and_nothing_else(built, name):
-    """One TensorScatter between a state's input and its output: anything more would be a copy of the whole buffer."""
+    """Find one TensorScatter between a state's input and its output: any other node would copy the whole buffer."""
     case = built(name)
     (engine,) = case.bundle.manifest.engines
     for graph in case.bundle.manifest.graphs:

@@ -69,7 +69,7 @@ def test_attention(op, data):
 @pytest.mark.parametrize("query", [-1e38, -2e30, -np.inf, np.inf, np.nan])
 @pytest.mark.parametrize("rows", [1, 15, 16, 17])
 def test_scores_below_those_that_are_hidden(rows, query):
-    """What fills up a tile of scores weighs nothing, whatever they are."""
+    """Attend with scores below those that pad a tile, whose weight stays zero."""
     ramp = np.linspace(0.1, 0.2, rows, dtype=np.float32)
     feeds = {
         "query": np.full((1, 1, 4), query, np.float32),
@@ -101,7 +101,7 @@ def tree(random: np.random.Generator, width: int) -> tuple[Array, list[list[int]
 
 @pytest.mark.parametrize(("window", "op"), [(0, "Attend"), (9, "Attend"), (9, "AttendLatentSinks")])
 def test_a_token_of_a_tree_gives_what_it_gives_alone(window, op):
-    """Behind its ancestors, when they are committed."""
+    """Compare with the token behind its ancestors when they are committed."""
     random, committed, groups, heads, depth, value_depth = np.random.default_rng(window), 13, 2, 4, 40, 24
     kernels = runs(window=window, op=op)
     for width in range(1, 65):

@@ -97,7 +97,7 @@ def test_the_bodies_give_what_the_kernels_do(op):
 
 
 def test_a_row_is_the_same_in_the_window_and_in_the_cache():
-    """The border between committed and in-step rows may lie anywhere."""
+    """Move the border between committed and in-step rows: the result keeps its bits."""
     random, rows, length = np.random.default_rng(0), 9, 21
     kernels, found = KernelRuns(model()), []
     keys, others = (random.standard_normal((1, 2, length, 40)).astype(np.float32) for _ in range(2))

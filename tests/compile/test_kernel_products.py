@@ -19,7 +19,7 @@ def agree(linear: Linear, x: Floats) -> None:
 
 
 def bias_of(draw: st.DrawFn, columns: int) -> Floats | None:
-    """Or none: a single zero, which is the bias where there is a single column."""
+    """Return a bias or none: a single zero, which is the bias where there is a single column."""
     return cases.values(draw, columns, kinds=("any", "extremes")) if columns == 1 or draw(st.booleans()) else None
 
 

@@ -92,7 +92,7 @@ def test_heads(op, data):
 @quick(40)
 @given(st.data())
 def test_tables_of_angles(data):
-    """Within a unit in the last place of what float64 says, times the scale; no number beyond 2^20 quarter turns."""
+    """Compare with float64 within a unit in the last place, times the scale; no number is beyond 2^20 quarter turns."""
     last = data.draw(st.sampled_from([100, 131072, 1 << 40]))
     positions = np.array([data.draw(st.lists(st.integers(0, last), min_size=1, max_size=64))])
     frequencies = np.abs(values(data.draw, data.draw(st.integers(1, 40)), kinds=("any", "extremes")))

@@ -85,7 +85,7 @@ SHAPES = [
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_recurrence_has_one_order(shape, wide, delta):
-    """All paths give the reference's bits, and nearly what the neutral op gives in torch."""
+    """Compare all paths with the reference's bits, and closely with the neutral op in torch."""
     random = np.random.default_rng(3)
     rows = rows_of(random, 7, batch=2, wide=wide, delta=delta, **shape)
     state = floats(random, 2, shape["groups"] * shape["shared"], shape["key"], shape["value"])
@@ -123,7 +123,7 @@ def test_any_numbers(data):
 @pytest.mark.parametrize("delta", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_windows_of_any_width(shape, delta):
-    """A text of 64 tokens in windows: each gives what tokens alone give, and leaves the same state."""
+    """Run 64 tokens in windows: outputs and states are those of one token at a time."""
     random = np.random.default_rng(5)
     rows = rows_of(random, 64, batch=1, wide=False, delta=delta, **shape)
     recur, advance = (KernelRuns(recurrence(op, delta=delta)) for op in ("Recur", "Advance"))
@@ -176,7 +176,7 @@ def test_a_convolution_moves_on(count, length):
 
 @pytest.mark.parametrize("op", ["Shift", "Advance", "AdvanceDelta"])
 def test_states_move_on_where_they_lie(op):
-    """In place: rows of the batch from which nothing is taken stay as they are, whatever they hold."""
+    """Update states in place: slots that commit no token stay as they are, whatever they hold."""
     random = np.random.default_rng(1)
     feeds: dict[str, Array] = {"length": np.array([3, 2, 0, 0]), "count": np.array([5, 0, 0, 2])}
     if op == "Shift":
@@ -212,7 +212,7 @@ BODIES = {
 
 @pytest.mark.parametrize("op", BODIES)
 def test_bodies_of_recurrences(op):
-    """What runs where the library is not: the same but for rounding."""
+    """Run the function bodies, which stand in for a missing library, and compare but for rounding."""
     random, delta = np.random.default_rng(2), op.endswith("Delta")
     rows = rows_of(random, 4, batch=2, groups=2, shared=2, key=8, value=6, wide=False, delta=delta)
     ends = {"state": floats(random, 2, 4, 8, 6), "length": np.array([0, 3]), "count": np.array([3, 0])}

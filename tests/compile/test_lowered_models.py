@@ -124,7 +124,7 @@ def test_a_whole_drafter(tmp_path, capfd):
 @pytest.mark.sweep("every pass of a whole model; each has tests of its own, and all of them together are above")
 @pytest.mark.parametrize("name", ["llama", "gemma3_text"])
 def test_every_pass_keeps_what_the_graph_gives(name, tmp_path):
-    """One after the other: whoever changes anything is named."""
+    """Apply one pass after another, and name the first that changes an output."""
     model = lowered(name, tmp_path, lambda decoder: export_verify(Verify(decoder)))
     expected = model.drive(neutral_file(model.graph), WIDTHS)
     graph = ir.load(tmp_path / neutral_file(model.graph, NUMBERS))

@@ -48,7 +48,7 @@ def said(bundle: Bundle) -> list[tuple[list[int], list[float] | None]]:
 @pytest.mark.skipif(not Path("/proc/self/maps").is_file(), reason="this system does not list what is mapped")
 @pytest.mark.parametrize("engine", ["float32", "int8", "int4"])
 def test_weights_are_read_where_they_lie(folder, tmp_path, monkeypatch, engine):
-    """Not copied, not packed: all sessions and processes share the page cache's."""
+    """Map weights without copies and packing: all sessions and processes share the page cache."""
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
     bundle = Bundle.open(folder, engine=engine, threads=1)
     assert said(bundle)

@@ -97,7 +97,7 @@ def test_both_runtimes_agree(bundles, native_library, onnxruntime_library, name)
 @pytest.mark.sweep("a build each, and thousands of draws")
 @pytest.mark.parametrize("name", ["drawn", "drawn tree"])
 def test_drawn_tokens_have_the_distribution_of_the_target(pair, bundles, name):
-    """The second and third new tokens, of which drafts are accepted and refused, by chi-square."""
+    """Test the second and third new tokens, of which drafts are accepted and refused, by chi-square."""
     bundle = Bundle.open(bundles(name), threads=1)
     target = AutoModelForCausalLM.from_pretrained(pair / "target", attn_implementation="eager").eval()
     prompt, draws = encoded(TEXTS[0]), 1500
@@ -130,7 +130,7 @@ def test_drawn_tokens_have_the_distribution_of_the_target(pair, bundles, name):
 @pytest.mark.sweep("a build", but=["chain"])
 @pytest.mark.parametrize("name", ["chain", "several"])
 def test_a_session_goes_on(bundles, name, tmp_path):
-    """A drafter's caches have several rows for a token, which the file holds."""
+    """Save a session of a drafter whose caches have several rows for a token, and go on from it."""
     file, bundle = tmp_path / "one.session", Bundle.open(bundles(name), threads=1)
     first = bundle.generate(TEXTS[0], max_new_tokens=6, session=file)
     text = [*encoded(TEXTS[0]), *first.token_ids, 300, 299]
@@ -158,7 +158,7 @@ def over_texts(pair):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_drafts_over_texts_change_no_token(over_texts, temperature):
-    """By a bundle of the other model, with its own tokenizer."""
+    """Draft by a bundle of the other model, with its own tokenizer."""
     writer = Bundle.open(over_texts / "writer", threads=1)
     bundle = Bundle.open(over_texts / "open", threads=1, proposer=TextProposer(writer, over_texts / "open"))
     drafts = 0

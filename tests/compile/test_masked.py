@@ -92,7 +92,8 @@ def test_attend_masked_is_what_attend_means(commits, lengths, softcap, window, t
 
 @pytest.mark.parametrize(("commits", "concats"), [(False, 4), (True, 1)])
 def test_no_cache_is_copied_where_its_rows_are_committed(commits, concats):
-    """What is left is the mask of the two query heads that share a key head; else keys, values and their mask."""
+    """Find no Where but the mask of the two query heads that share a key head; before the pass, keys, values and their
+    mask."""
     found = Counter(n.op_type for n in lowered(attend_model(attend_inputs([7]), 0.0, 0, commits=commits)).graph.node)
     assert (found["Concat"], found["TensorScatter"]) == (concats, 2 * commits)
 
@@ -285,7 +286,7 @@ LIMITS = Limits(seconds=300, memory=8e9)
     ],
 )
 def test_tensorrt_takes_whole_graphs(case, name, dtype, capability, tmp_path):
-    """Every state in place but byte caches, which the builder's side checks against the contract."""
+    """Keep every state in place but byte caches, which the builder checks against the contract."""
     made = case(name)
     file, graph = made.write(dtype), lowered_graph(made.graph, FP8 if name == "fp8 caches" else dtype)
     settings = make_settings(

@@ -77,7 +77,7 @@ def bench(both, tmp_path, monkeypatch):
 
 
 def lines_of(table: list[str]) -> list[str]:
-    """Without numbers, and what is there or not by what was measured."""
+    """Return the lines without numbers, and without those that depend on the measurement."""
     kept = [line for line in table if not re.match(r"speccompile |bandwidth of|.*: [\d.]+ s$", line)]
     return [" ".join(re.sub(r", an acceptance rate of [\d.]+|[\d.]+", "", line).split()) for line in kept]
 
@@ -104,7 +104,7 @@ def test_bench_reports_the_same(bench, model):
 
 
 def test_bench_of_drafts_that_no_graph_makes(bench, built):
-    """An index's, in a tree that is as large as what it found: two chunks of it go on behind these prompts."""
+    """Draft by an index, in a tree as large as the chunks that it finds: two go on behind these prompts."""
     asked = built("retrieval")
     prompts = asked.prompts()[2:]
     (ours, theirs), _ = bench(asked.path, [{"token_ids": prompt} for prompt in prompts])
@@ -143,7 +143,7 @@ def test_bench_refuses_what_it_does_not_have(both, lookup, tmp_path):
 
 
 def test_questions_are_asked_in_the_chat_template(bench, chatty, both, tmp_path):
-    """With the messages before: the template writes how many there are."""
+    """Ask with the messages before: the template writes their number."""
     (ours, theirs), tables = bench(chatty, QUESTIONS[:2])
     assert ours["conversation"] == theirs["conversation"] == "chat_template"
     assert "questions are written as chat template" in (*tables[0], *tables[1])

@@ -154,7 +154,7 @@ def test_a_wrong_command_line_is_refused_alike(both, words):
 
 
 def test_what_a_bundle_refuses(both, lookup, silent, sampled):
-    """After it was opened, which is told."""
+    """Refuse after the message that it was opened."""
     for folder, *words in (
         (lookup, "--prompt", "a\udcff"),
         (lookup, "--token-ids", "1,99999"),
@@ -267,7 +267,7 @@ def test_onnx_runtime_is_named_where_it_is_not_found(both, lookup, tmp_path):
 
 
 def test_a_piece_is_written_as_it_comes(both, lookup):
-    """Of a pipe whose writes stay apart."""
+    """Read separate writes from a pipe."""
     reading, writing = os.pipe2(os.O_DIRECT)
     process = both.start("-q", "generate", lookup, "--prompt", "abc", "--max-new-tokens", 40, stdout=writing)
     os.close(writing)
@@ -282,7 +282,7 @@ def test_a_piece_is_written_as_it_comes(both, lookup):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_ends_a_generation_cleanly(both, lookup, number):
-    """In the middle of it: nobody reads the pipe, which is full."""
+    """Interrupt a generation whose output fills a pipe that nobody reads."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     while select.select([], [writing], [], 0)[1]:

@@ -10,7 +10,7 @@ NEW_TOKENS = 40
 
 @pytest.mark.parametrize("name", ["model_1", "lookup_3"])
 def test_the_tokens_over_a_devices_memory(native_build, onnxruntime_library, built, name):
-    """The program compares with its own engine for processors; what both gave must be what Python gives."""
+    """Compare tokens with Python's; the program compares with its own engine for processors."""
     bundle = built(name).bundle
     command = [native_build / "test_device", "tokens", onnxruntime_library, built(name).path]
     run = subprocess.run(command, capture_output=True, text=True)

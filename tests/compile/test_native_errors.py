@@ -209,7 +209,7 @@ def test_a_chat_file_that_is_none(two, copied, content):
 
 
 def test_a_chat_template_that_does_not_take_a_message(two, copied):
-    """Its own words, and where; tests/native/test_native_templates.py compares the engines of templates."""
+    """Show the template's own words and their place; tests/native/test_native_templates.py compares the engines."""
     template = b"{% if messages[0].content %}\n{{ raise_exception('no ' + messages[0].role) }}\n{% endif %}"
     write(CHAT, b'{"special_tokens": {}, "template": ' + json.dumps(template.decode()).encode() + b"}")(copied)
     ours, theirs = two.refuse(copied, ["text"], chat=True)

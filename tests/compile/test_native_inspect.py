@@ -80,7 +80,7 @@ def test_engines_that_are_built_elsewhere(both, tmp_path):
 
 @pytest.mark.parametrize("more", [[], ["--json"], ["--no-verify", "--json"]], ids=str)
 def test_inspect_shows_the_same(both, lookup, model, silent, more, tmp_path, monkeypatch):
-    """As long as neither has opened it: what each finds out is its own."""
+    """Compare both outputs before either has opened the bundle: each records its own measurements then."""
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path))
     for folder in (lookup, model, silent):
         assert both.same("inspect", folder, *more).code == 0

@@ -57,8 +57,8 @@ def test_both_learn_the_same_from_one_generation_to_the_next(learning, tmp_path)
 
 @pytest.mark.parametrize("autoregressive", [False, True])
 def test_both_learn_while_they_draft_nothing(learning, tmp_path, autoregressive):
-    """As in the first rounds of all, which are timed without drafts but for the very first; not where none are asked
-    for."""
+    """Update tables in the first rounds, which are timed without drafts but for the very first, and not where no drafts
+    are asked for."""
     new = saved(learning.python, tmp_path)
     rounds = 1 + WARM_UP_ROUNDS
     options: dict[str, Any] = {"max_new_tokens": 1 + rounds, "autoregressive": autoregressive}
@@ -98,7 +98,7 @@ def test_sessions_learn_alone(learning, tmp_path):
 
 
 def test_between_two_steps_as_well(learning, tmp_path):
-    """No token depends on it."""
+    """Save and load between two steps: no token depends on it."""
     expected = steady(learning.session, PROMPTS)
     learning.session.start(PROMPTS, max_new_tokens=NEW_TOKENS, adaptive=False)
     for _ in range(4):
@@ -210,7 +210,7 @@ GENERATE = ["--max-new-tokens", NEW_TOKENS, "--token-ids", ",".join(map(str, PRO
 
 
 def test_the_command_goes_on_from_a_file(both, recycling, tmp_path):
-    """Each from its own; then each from the other's."""
+    """Let each runtime go on from its own file, then from the other's."""
     files = {run: tmp_path / name for run, name in ((both.native, "native"), (both.python, "python"))}
 
     def said(run: Callable[..., Any], *more: object, file: Path | None = None) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def beside() -> onnx.ModelProto:
 
 @pytest.mark.parametrize(("word", "tolerance"), WORDS.items())
 def test_layers_that_read_the_same_are_one_node(word, tolerance):
-    """Their weights lie side by side, and what is added to some of them is added there."""
+    """Lay their weights side by side, and add the biases of some of them there."""
     before = beside()
     model, formats = converted(before, word)
     assert ops(model)["Slice"] == 3
@@ -159,7 +159,7 @@ def test_only_the_functions_that_are_called_are_kept():
 
 @pytest.mark.parametrize("shape", [(5, 3), (64, 16), (100, 40), (130, 33)])
 def test_layouts_are_undone(shape):
-    """Of some columns, and of all; a part begins with a tile."""
+    """Unpack some columns, and all of them; a part begins with a tile."""
     random, (rows, columns) = np.random.default_rng(0), shape
     part = slice(columns // 16 * 16 - 16 if columns > 16 else 0, columns)
     floats = random.standard_normal(shape, np.float32)
@@ -177,7 +177,7 @@ def test_layouts_are_undone(shape):
 
 @pytest.mark.parametrize("scale", [1e-12, 1e-3, 1.0, 1e12])
 def test_scales_of_any_size_keep_the_precision_of_float16(scale):
-    """A power of two a column takes what float16 has no room for, and no rounding with it."""
+    """Scale columns by a power of two, which absorbs what exceeds float16 without rounding."""
     scales = (np.random.default_rng(0).random((8, 20), np.float32) + np.float32(0.01)) * np.float32(scale)
     scales[:, 3] = 0
     factors = numpy_quantizers.column_factors(scales)

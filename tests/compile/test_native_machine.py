@@ -200,7 +200,7 @@ def test_caches_that_cannot_be_used(native_library, onnxruntime_library, lookup,
 
 
 def test_a_disk_on_which_nothing_can_be_written(native_library, onnxruntime_library, lookup, tmp_path):
-    """A limit of the process stands in for a full disk: every write fails."""
+    """Limit the process's file size, so that every write fails as on a full disk."""
     cache = tmp_path / "cache"
     found = alone(native_library, lookup, onnxruntime_library, limit="0", SPECCOMPILE_CACHE_DIR=str(cache))
     assert list(found) == [3]

@@ -83,7 +83,7 @@ def test_what_an_index_proposes(built, retrieval, native_library, onnxruntime_li
 
 @pytest.mark.parametrize("name", ["retrieval", "without_index"])
 def test_a_proposer_s_drafts_take_the_place_of_the_index(request, built, name, native_library, onnxruntime_library):
-    """A round for every four tokens, as the tree is three deep; the second text is not known."""
+    """Count a round for every four tokens, as the tree is three deep; the second text is not known."""
     prompts = [[5, 6, 7], [9, 8]]
     expected = [built("retrieval").reference(prompt, NEW_TOKENS) for prompt in prompts]
     oracle = Oracle([prompts[0] + expected[0]])
@@ -218,7 +218,7 @@ def test_an_index_that_was_changed(two, retrieval, tmp_path, name, content, agai
 
 
 def test_proposers_in_cpp(native_build, retrieval, lookup, onnxruntime_library):
-    """Over speccompile.hpp: what is proposed, what is thrown, and what is kept."""
+    """Propose, throw and keep over speccompile.hpp."""
     for folder in (retrieval, lookup):
         command = [native_build / "test_proposers", folder, onnxruntime_library]
         done = subprocess.run(command, capture_output=True, text=True)

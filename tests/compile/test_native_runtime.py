@@ -64,7 +64,7 @@ def test_every_combination(workshop, native_library, onnxruntime_library, combin
 
 @pytest.mark.parametrize("name", each())
 def test_texts_of_tiny_bundles(built, native_library, onnxruntime_library, name):
-    """With end tokens and, but for one, a tokenizer: texts, stop strings, and what streams."""
+    """Compare texts, stop strings and streams, with end tokens and, but for one, a tokenizer."""
     bundle = built(name)
     both = SideBySide(bundle.path, native_library, onnxruntime_library)
     check_everything(both)

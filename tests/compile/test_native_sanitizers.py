@@ -105,7 +105,8 @@ def checked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.parametrize("checked", CHECKS, indirect=True)
 @pytest.mark.parametrize(("name", "kernels"), [("model_4", "none"), ("lookup_3", "")], ids=["onnxruntime", "kernels"])
 def test_sessions(checked, built, onnxruntime_library, name, kernels):
-    """On several threads, cancelled, and outliving their bundle; on ONNX Runtime's own kernels, and on ours."""
+    """Run sessions on several threads, cancel them, and let them outlive their bundle; on ONNX Runtime's kernels, and
+    on ours."""
     checked("test_sessions", built(name).path, onnxruntime_library, 10, SPECCOMPILE_KERNELS=kernels)
 
 
@@ -189,7 +190,7 @@ def test_inputs_that_are_changed_at_random(checked, built, tmp_path):
 
 
 def test_nothing_grows(native_build, built, onnxruntime_library):
-    """As it is released: memory, threads and open files."""
+    """Count memory, threads and open files of the released library."""
     print(run(native_build / "test_memory_growth", built("lookup_3").path, onnxruntime_library, CYCLES))
 
 

@@ -28,7 +28,7 @@ MOST = 1 << 30
 
 @pytest.mark.parametrize("combination", sweep_but(FEW, KINDS, REASON), ids=str)
 def test_either_goes_on_from_what_the_other_wrote(workshop, combination, native_library, onnxruntime_library, tmp_path):
-    """And writes the same file, byte for byte, wherever it drafts the same."""
+    """Compare both files byte for byte, wherever the runtimes draft the same."""
     folder = workshop.bundle(combination, batch_size=BATCH_SIZE)
     both = SideBySide(folder, native_library, onnxruntime_library, proposer=combination.proposer)
     dice, cached, path = Random(str(combination)), 0, tmp_path / "s"
@@ -39,6 +39,7 @@ def test_either_goes_on_from_what_the_other_wrote(workshop, combination, native_
         prompt = [dice.randrange(3, 200) for _ in range(dice.randrange(1, 24))]
         ours = both.session.generate([prompt], max_new_tokens=(count := dice.randrange(1, 15)), **options)[0]
         both.session.save(path)
+        assert both.session.result() == ours  # also where saving has read the text again
         content = path.read_bytes()
         both.python.generate(prompt, max_new_tokens=count, **options)
         both.python.save_session(path)

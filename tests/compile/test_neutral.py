@@ -110,7 +110,7 @@ def test_all_forms_of_attend_agree(op, lengths, softcap, window):
 
 @pytest.mark.parametrize(("softcap", "window"), [(0.0, 0), (2.0, 5)])
 def test_attend_is_the_attention_of_transformers(softcap, window):
-    """One row with 7 committed tokens, against transformers' own eager attention over all 12 keys with a mask."""
+    """Compare a row of 7 committed tokens with transformers' eager attention over all 12 keys with a mask."""
     inputs, length = attend_inputs([7]), 7
     keys = torch.cat([inputs["key_cache"][:, :, :length], inputs["key_rows"]], 2)
     values = torch.cat([inputs["value_cache"][:, :, :length], inputs["value_rows"]], 2)

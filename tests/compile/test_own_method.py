@@ -63,7 +63,7 @@ def said(done: "subprocess.CompletedProcess[str]") -> dict[str, str]:
 
 
 def test_another_code_of_it_is_another_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cache of builds must not give what an earlier version of the method has traced."""
+    """Build again after a change of the method's code: the cache gives no trace of the earlier version."""
     package = ModuleType("echo_drafter")
     package.__path__ = [str(tmp_path)]
     monkeypatch.setitem(drafters._FOLDER_OF, "echo", package)

@@ -178,7 +178,7 @@ def test_installed_package_tells_cmake_where_its_runtime_is(
 @pytest.mark.sweep(ONCE_MORE)
 @needs_compiler
 def test_library_of_a_wheel_is_linked_by_its_name(site: Path, compiling: dict[str, str], tmp_path: Path) -> None:
-    """Where there is no symbolic link, a script for the linker stands in."""
+    """Link by a linker script where the wheel has no symbolic link."""
     prefix = site / INSTALLED
     program = tmp_path / "stream"
     flags = ("-I", str(prefix / "include"), "-L", str(prefix / "lib"), "-lspeccompile", f"-Wl,-rpath,{prefix}/lib")
@@ -200,7 +200,7 @@ def test_installed_command_is_the_program(site: Path, tmp_path: Path) -> None:
 def test_wheel_without_a_compiler_is_for_any_platform_and_says_so_once(
     compiled: Path, source: Path, without_compiler: dict[str, str], tmp_path: Path
 ) -> None:
-    """Behind a build that left a library in the folder it builds in."""
+    """Build behind a build that left a library in the folder it builds in."""
     assert list(source.glob(f"build/lib*/{LIBRARY}"))
     run = wheel(source, tmp_path, without_compiler)
     assert run.returncode == 0, run.stdout
@@ -246,7 +246,7 @@ def test_kernels_can_be_skipped(hook: Hook, tmp_path: Path) -> None:
 def test_runtime_that_does_not_compile_is_told_and_the_kernels_stay(
     hook: Hook, compiling: dict[str, str], tmp_path: Path
 ) -> None:
-    """By a compiler that refuses every source of the runtime."""
+    """Build with a compiler that refuses every source of the runtime."""
     program = tmp_path / "c++"
     refuse = "echo this one is broken >&2; exit 1"
     program.write_text(

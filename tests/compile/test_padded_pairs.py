@@ -88,7 +88,7 @@ def test_the_proof_finds_drafts_outside_of_the_target(tmp_path, name):
 @pytest.mark.sweep("a trace each", but=["drawn"])
 @pytest.mark.parametrize("name", ["chain", "chain, drawn", "dynamic"])
 def test_the_proof_finds_a_token_that_is_read_as_another(tmp_path, monkeypatch, name):
-    """As a table of tokens would be read that somebody took modulo its rows."""
+    """Read a table of tokens modulo its rows: the proof fails."""
     monkeypatch.setattr(DecoderReader, "known", lambda self, tokens: tokens % ROWS)
     found = driven(MAKERS[name](MORE), tmp_path, MORE, ROWS)
     with pytest.raises(ProofError):

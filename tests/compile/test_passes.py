@@ -214,7 +214,7 @@ TOPK = """(float[2, T, {size}] x) => (float[2, T, {k}] y, int64[2, T, {k}] i) <i
 
 @pytest.mark.parametrize(("size", "k"), [(8192, 1), (8192, 8), (8209, 8), (32000, 64)])
 def test_topk_blocks(size, k):
-    """Of equal numbers the first, as ONNX has it."""
+    """Return the first of equal numbers, as ONNX says."""
     ops = {"Reshape": 2, "ReduceMax": 1, "TopK": 3, "Unsqueeze": 1, "GatherND": 1, "GatherElements": 1}
     ops |= {"Div": 1, "Mod": 1, "Mul": 1, "Add": 1} | ({"Pad": 1} if size == 8209 else {})
     text = TOPK.format(size=size, k=k, axis=-1, largest=1)
@@ -322,7 +322,7 @@ def test_convolve_slices():
 
 
 def test_whole_slices():
-    """Of as many rows, but the other way round, stays; and so does a part."""
+    """Keep slices of a part, and those in the other direction."""
     text = """(float[1, 5, 4] x) => (float[1, 5, 4] y, float[1, 3, 4] part) {
         first = Constant <value_ints = [-5]> ()
         last = Constant <value_ints = [100]> ()

@@ -63,7 +63,7 @@ def test_planted_nodes_are_named(change, found, tmp_path):
 
 
 def test_weights_are_not_read(tmp_path):
-    """They need not even be there: a graph of any size is checked at the same cost."""
+    """Check a graph whose weights are missing: the cost does not depend on its size."""
     tiny = tiny_graphs.write(tmp_path, change=bits)
     with (tmp_path / tiny_graphs.WEIGHTS).open("wb") as file:
         file.truncate(1 << 40)

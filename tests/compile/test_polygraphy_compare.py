@@ -186,7 +186,7 @@ def test_another_shape_is_named(case):
 
 
 def test_both_start_every_window_from_the_same_state(case):
-    """A defect of one window does not reach the next one, where a run over its own caches would carry it."""
+    """Damage one window: the next one is equal, where a run over its own caches would carry the defect on."""
     made = case("verify")
     rows = np.zeros((1, 1, 128, 1), np.float32)
     rows[:, :, 3] = 9e-5  # within the tolerance when it is written; it would add up
@@ -214,7 +214,7 @@ def test_one_graph_is_open_at_a_time(case, monkeypatch):
 
 
 def test_the_masked_lowering_is_what_is_compared(case):
-    """Not the neutral graph with itself."""
+    """Compare the masked lowering, not the neutral graph with itself."""
     made = case("verify")
     model = ir.load(made.folder / made.write("float32"))
     assert {node.domain for node in model.graph} == {""}

@@ -158,7 +158,7 @@ def test_a_failure_that_needs_sizes_that_vary(tmp_path):
 
 
 def test_a_failure_of_the_weights_themselves(tmp_path):
-    """A scale below zero: it has 1 KB, so that a placeholder takes its place."""
+    """Reduce a scale below zero, of 1 KB, whose place a placeholder takes."""
 
     def scaled(model: onnx.ModelProto) -> None:
         insert(model, "embed", [helper.make_node("DequantizeLinear", ["table", "scale"], ["embedding2"], "dq", axis=1)])
@@ -207,7 +207,7 @@ def test_what_polygraphy_cannot_reduce_is_cut(tmp_path, without_polygraphy, capl
 
 
 def test_placeholders_hold_no_weights(tmp_path):
-    """The file is as large as the largest weight, and tables of integers are kept."""
+    """Compare the file's size with the largest weight; tables of integers are kept."""
     table = np.arange(4096)
     weights = {"a": np.ones((64, 32), np.float32), "b": np.ones((128, 32), np.float32), "small": np.ones(4, np.float32)}
     tensors = [numpy_helper.from_array(array, name) for name, array in {**weights, "table": table}.items()]

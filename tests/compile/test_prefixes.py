@@ -115,7 +115,7 @@ def test_they_are_hashed_listed_and_in_the_plan(built_here, cli):
 
 
 def test_the_estimate_counts_what_the_files_have(folder, built_here):
-    """Beside 8 bytes a token id and the header of each file."""
+    """Count all but 8 bytes a token id and the header of each file."""
     sizes = [file.stat().st_size for file in (built_here.path / "prefixes").rglob("*.session")]
     rows = prefix_bytes(make_plan(load_recipe(folder / "recipe.yaml")))
     assert len(sizes) == 2

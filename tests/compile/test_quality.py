@@ -33,7 +33,7 @@ def texts() -> list[list[int]]:
 
 
 def own_perplexity(model: PreTrainedModel) -> float:
-    """By the loss that transformers computes of labels: a mean over the tokens of each text that are predicted."""
+    """Return the perplexity from transformers' loss of labels: a mean over the predicted tokens of each text."""
     losses = []
     with torch.no_grad():
         for text in texts():

@@ -37,9 +37,8 @@ def ops(model: ir.Model) -> Counter[str]:
 
 
 def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    """By onnxruntime, as the graph is written: it may not quantize activations that the graph does not quantize, nor
-    leave out a Relu in front of numbers that have a sign (both measured).
-    """
+    """Run by onnxruntime, without its optimizations: it must not quantize other activations, nor leave out a Relu in
+    front of numbers that have a sign (both measured)."""
     options = ort.SessionOptions()
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     session = ort.InferenceSession(

@@ -65,7 +65,7 @@ def test_nbits(bits, block, turned):
 
 @pytest.mark.parametrize("shift", [-1.0, 0.0, 1.0])
 def test_blocks_of_4_bits_use_the_whole_range(shift):
-    """From the smallest value to the largest, and zero, wherever they lie."""
+    """Quantize the smallest value, the largest and zero, wherever they lie."""
     numbers = numpy_quantizers.nbits(weight(64, 20)[:, 3:] + np.float32(shift), 4, 32).numbers
     codes = np.stack([numbers & 15, numbers >> 4], -1).reshape(17, 2, 32)
     assert (codes.max(axis=-1) - codes.min(axis=-1) >= (14 if shift == 0 else 7)).all()
@@ -118,7 +118,7 @@ def test_an_activation_reaches_the_largest_number(kind, largest):
 
 
 def test_numbers_that_are_too_large_stay_finite():
-    """A scale that was rounded down makes the largest number too large for float8, which has a NaN for that."""
+    """Saturate a number that a scale, rounded down, makes too large for float8, which would give a NaN."""
     w = np.linspace(1, 2, 4096, dtype=np.float32)[None].repeat(2, axis=0)
     numbers = numpy_quantizers.numbers(w, FP8, 2).astype(np.float32)
     assert (numbers == float(ml_dtypes.finfo(ml_dtypes.float8_e4m3fn).max)).all()

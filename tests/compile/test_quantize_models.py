@@ -70,7 +70,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def session(model: ir.Model, folder: Path) -> ort.InferenceSession:
-    """Computes what the graph says: onnxruntime may not quantize what the graph does not, nor drop a Relu."""
+    """Open the graph as it is written: onnxruntime must not quantize other activations, nor drop a Relu."""
     ir.save(model, folder / "model.onnx", external_data="model.weights", size_threshold_bytes=256)
     options = session_options(1)
     options.log_severity_level = 3
@@ -128,7 +128,7 @@ def test_logits_stay_near_those_of_the_float_graph(verify, word, form, tmp_path)
 )
 @pytest.mark.parametrize("kernels", ["", "none"])
 def test_a_token_does_not_depend_on_its_window(verify, word, form, tolerance, kernels, tmp_path, monkeypatch):
-    """Where activations are quantized with a scale of their own, a difference in the last bit may become a step."""
+    """Compare windows where activations have their own scales: a difference in the last bit could become a step."""
     monkeypatch.setenv("SPECCOMPILE_KERNELS", kernels)
     engine = quantized(verify, word, form, tmp_path)
     wide, single = (logits(engine, verify.graph, TOKENS, widths) for widths in (WIDE, SINGLE))
@@ -137,7 +137,7 @@ def test_a_token_does_not_depend_on_its_window(verify, word, form, tolerance, ke
 
 @pytest.mark.parametrize(("word", "form"), FORMS)
 def test_a_drafter_runs_in_every_form(draft, word, form, tmp_path):
-    """Every weight is stored once, however many passes read it."""
+    """Store every weight once, however many passes read it."""
     engine = quantized(draft, word, form, tmp_path)
     outputs = engine.run(["next_window", "next_total"], feeds(draft.graph, TOKENS, 0, {}))
     assert outputs[0][0, 0] == TOKENS[-1]

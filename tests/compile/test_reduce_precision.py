@@ -129,7 +129,7 @@ def test_a_reduced_neutral_graph_runs_and_is_near():
     ("dtype", "largest"), [("float16", 65504.0), ("bfloat16", float(ml_dtypes.finfo(ml_dtypes.bfloat16).max))]
 )
 def test_what_is_too_large_becomes_the_largest_number(dtype, largest):
-    """A mask that is added to what the model computed; infinities stay what they are."""
+    """Clamp a mask that is added to computed numbers; infinities stay as they are."""
     text = """(int64[T] tokens) => (float[T, 4] y) <float[1, 4] table = {1.0, 2.0, 3.0, 4.0}> {
         hidden = Gather(table, tokens)  y = Add(hidden, mask) }"""
     given = [-3.4e38, 3.4e38, -np.inf, 0.1]
@@ -146,7 +146,7 @@ def test_graphs_without_floats_stay():
 
 
 def test_experts_are_read_in_the_new_type():
-    """A weight for all experts, of which one is taken; rows that are counted in float32."""
+    """Convert a weight of all experts, of which one is gathered; rows are counted in float32."""
     text = """(int64[T] tokens) => (float[T, 2] y, int64[1] count)
         <float[1, 2] table = {1.0, 2.0}, float[2, 2, 2] experts = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0},
          int64 first = {1}, int64[1] axis = {0}> {
@@ -198,7 +198,7 @@ def test_a_constant_that_needs_computing_is_computed_in_float32():
 
 
 def test_weights_are_converted_when_they_are_written(tmp_path, monkeypatch):
-    """One at a time; what is not read any more is not written."""
+    """Convert one weight at a time, and write none that no node reads."""
     zoo.save("llama_tied", tmp_path / "model", tokenizer=False)
     exported = export_verify(Verify(probe(load_model(tmp_path / "model", 24), CacheShape(1, 32, 24))))
     write_neutral(exported.model, exported.graph, tmp_path, "weights")
@@ -223,7 +223,7 @@ def test_weights_are_converted_when_they_are_written(tmp_path, monkeypatch):
 
 
 def test_sampling_stays_float32():
-    """From the logits on, and whatever comes in that is no cache."""
+    """Keep float32 from the logits on, and in all inputs but caches."""
     text = """(int64[1, T] tokens, float[1] temperature, int64[1] top_k, float[1] top_p, float[1] min_p,
         float[1, T] uniforms) => (float[1, T, 3] logits, int64[1, T] drawn) <int64[3] rows = {-1, 1, 1},
         float[3, 2] table = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}, float[2, 3] head = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}> {
@@ -258,7 +258,7 @@ def test_emulated_bfloat16_rounds_every_result():
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 5e-3), ("bfloat16", 4e-2)])
 def test_logits_are_near_those_of_transformers_in_the_same_precision(dtype, tolerance, tmp_path):
-    """Both lie within the tolerance of the float32 model, each on its own side."""
+    """Compare both with the float32 model: each lies within the tolerance, on its own side."""
     zoo.save("qwen3", tmp_path / "model", tokenizer=False)
     eager, reduced_eager = zoo.model("qwen3"), zoo.model("qwen3").to(getattr(torch, dtype))
     tokens = torch.from_numpy(np.random.default_rng(3).integers(3, zoo.VOCABULARY, (1, 20)))

@@ -169,7 +169,7 @@ def open_door(target, tmp_path_factory):
 
 
 def test_the_proposer_of_the_page_drafts(open_door, answers, caplog):
-    """The class as it stands there; tests/docs runs the rest of the page."""
+    """Run the class as the page shows it; tests/docs runs the rest of the page."""
     page = (Path(__file__).resolve().parents[2] / "docs/how-to/draft-from-your-texts.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^(class Remembered:\n.*?)\n\n\n", page, re.DOTALL | re.MULTILINE)
     assert len(example.splitlines()) <= 10

@@ -74,7 +74,7 @@ def test_what_samples_draws_the_same_beside_a_gate(cli, recipe, answers, tmp_pat
 @pytest.mark.sweep("a bundle each", but=["layers"])
 @pytest.mark.parametrize("kind", ["model", "layers", "head"])
 def test_in_cpp(cli, recipe, answers, tmp_path, kind, native_library, onnxruntime_library):
-    """The same tokens in the same rounds, with the index, and with a proposer in its place."""
+    """Compare tokens and rounds, with the index, and with a proposer in its place."""
     folder = gated(recipe, KINDS[kind])
     assert cli("build", folder, "--output", tmp_path / "out", "--skip-prove")[0] == 0
     prompts = list(answers)

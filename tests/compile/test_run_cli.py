@@ -52,7 +52,7 @@ def generate(model, *arguments):
 
 @pytest.fixture
 def built_once(first, monkeypatch):
-    """Whoever builds now fails."""
+    """Build the bundle once, and let any later build fail."""
 
     def build_model(*_, **__):
         raise _BuiltAgainError

@@ -168,7 +168,7 @@ def test_certain_drafts_leave_the_target_s_distribution(name, sampling):
 
 @pytest.mark.parametrize("sampling", SETTINGS, ids=range(len(SETTINGS)))
 def test_certain_drafts_may_be_verified_as_if_they_were_drawn(sampling):
-    """Every draft then comes from a distribution with all its mass on one token."""
+    """Verify drafts from distributions with all their mass on one token."""
     tree = TREES["chain"]
     acceptance = Acceptance(Exact(), Speculative(tree))
     tokens, counts = run(acceptance, tree, sampling, Drafts(best(tree), None, None))
@@ -181,7 +181,7 @@ def test_certain_drafts_may_be_verified_as_if_they_were_drawn(sampling):
 @pytest.mark.parametrize("sampling", SETTINGS, ids=range(len(SETTINGS)))
 @pytest.mark.parametrize("name", TREES)
 def test_certain_drafts_leave_the_very_tokens_of_one_draw_after_another(name, sampling):
-    """The new token at every depth is drawn by the number of that depth, whatever the tree is."""
+    """Draw the new token at every depth by the number of that depth, whatever the tree is."""
     tree, common = TREES[name], settings(sampling)
     tokens, counts = run(Acceptance(Exact()), tree, sampling, Drafts(best(tree), None, None))
     torch.manual_seed(2)
@@ -199,7 +199,7 @@ def test_certain_drafts_leave_the_very_tokens_of_one_draw_after_another(name, sa
 @pytest.mark.parametrize("is_drawn", [False, True], ids=["certain", "drawn"])
 @pytest.mark.parametrize("name", TREES)
 def test_rows_without_temperature_are_greedy(name, is_drawn):
-    """The path and the token behind it are the argmax of the penalized logits, as transformers has them."""
+    """Compare the path and the token behind it with the argmax of logits that transformers penalizes."""
     tree, sampling = TREES[name], SamplingParams(0.0, top_k=9, repetition_penalty=0.3)
     acceptance = Acceptance(Exact(), Speculative(tree) if is_drawn else None)
     drafts = drawn(tree, replace(sampling, temperature=1.0)) if is_drawn else Drafts(best(tree), None, None)
@@ -226,7 +226,7 @@ def constraint() -> Tensor:
 @pytest.mark.parametrize("sampling", SETTINGS, ids=range(len(SETTINGS)))
 @pytest.mark.parametrize("name", TREES)
 def test_constrained_rows_have_the_distribution_of_the_masked_target(name, sampling, is_drawn):
-    """Some drafts are not allowed, since the drafter ignores constraints."""
+    """Draft some tokens that are not allowed, as a drafter ignores constraints."""
     tree, follow = TREES[name], constraint()
     acceptance = Acceptance(Exact(), Speculative(tree) if is_drawn else None)
     drafts = drawn(tree, sampling) if is_drawn else Drafts(best(tree), None, None)
@@ -262,7 +262,8 @@ def test_a_width_of_one_allows_everything_and_a_row_of_nothing_gives_some_token(
 
 @pytest.mark.parametrize("lenience", [0.3, 0.8])
 def test_lenience_multiplies_the_drafter_s_probabilities(lenience):
-    """The first token in closed form: x is accepted with min(1, p / (l q)); else max(0, p - l q) is drawn from."""
+    """Compare the first token with its closed form: x is accepted with min(1, p / (l q)); else max(0, p - l q) is drawn
+    from."""
     tree, sampling = TREES["chain of one"], SETTINGS[0]
     drafts = drawn(tree, sampling)
     tokens, _ = run(Acceptance(Exact(), Speculative(tree, lenience)), tree, sampling, drafts)
@@ -317,7 +318,7 @@ def tried(p: Tensor, q: Tensor, tokens: list[int], uniforms: list[float], unifor
 
 
 def test_what_the_target_never_says_is_never_accepted():
-    """A uniform number of 0 accepts nothing either."""
+    """Accept nothing at a uniform number of 0 either."""
     p = torch.tensor([0.0, 0.0, 0.75, 0.25])
     assert tried(p, torch.tensor([0.5, 0.5]), [0, 1], [0.0, 0.0], 0.0) == ([False, False], 2)
     assert tried(p, torch.tensor([1.0, 0.0]), [0, 0], [0.0, 0.0], ALMOST_ONE) == ([False, False], 3)
@@ -331,7 +332,7 @@ def test_where_drafter_and_target_agree_every_draft_is_accepted():
 
 
 def test_where_nothing_is_left_the_target_s_own_distribution_is_drawn_from():
-    """It takes a rounding error to get there: the target gives all drafts a little less than the drafter does."""
+    """Give all drafts a little less than the drafter does, as a rounding error would: nothing is left to draw from."""
     p = torch.tensor([0.0, 1 - 2**-20])
     target, root = target_of(p[None], torch.tensor([0.5])), torch.tensor([0])
     ids = torch.tensor([[[1, 0]]])
@@ -340,7 +341,7 @@ def test_where_nothing_is_left_the_target_s_own_distribution_is_drawn_from():
 
 
 def test_the_token_behind_the_path_is_drawn_by_the_number_of_its_depth():
-    """The number of the path's last node, the third in a tree of depth one, is not used."""
+    """Leave the number of the path's last node, the third in a tree of depth one, unused."""
     p, uniforms = torch.full((3, 2), 0.5), torch.tensor([0.25, 0.75, 0.25])
     ids, untouched = torch.tensor([[[0], [0]]]), AcceptanceTest(torch.zeros(1, 3).bool(), torch.full((1, 2, 1), 0.5))
     last, depth = torch.tensor([2]), torch.tensor([1])

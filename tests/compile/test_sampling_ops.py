@@ -115,7 +115,7 @@ def test_all_forms_of_nucleus_keep_what_they_should(size, rows):
 
 @pytest.mark.parametrize("size", [7, 1000, 32000])
 def test_nucleus_of_equal_probabilities(size):
-    """All equal; two levels, the higher one for a tenth; all but one zero."""
+    """Cut equal numbers, two levels with the higher one for a tenth, and zeros but for one."""
     probs = np.full((1, 3, size), 1 / size, np.float32)
     probs[0, 1] = np.where(np.arange(size) % 10 == 3, 9 / size, 1 / (9 * size))
     probs[0, 1] /= probs[0, 1].sum()
@@ -128,7 +128,7 @@ def test_nucleus_of_equal_probabilities(size):
 
 @pytest.mark.parametrize("size", [7, 1000, 32000])
 def test_nucleus_that_ends_between_two_tokens(size):
-    """What is exactly top_p needs no further token, as in transformers."""
+    """Keep no further token where the sum is exactly top_p, as in transformers."""
     probs = np.zeros((1, 1, size), np.float32)
     probs[0, 0, [size - 1, 3, 5, 1]] = 0.5, 0.25, 0.125, 0.125
     for top_p, border, total in ((0.5, 0.25, 0.5), (0.75, 0.125, 0.75), (0.76, 0, 1.0)):
@@ -245,7 +245,7 @@ def test_tensorrt_takes_both(size, capability, tmp_path: Path):
 @pytest.mark.parametrize("size", [37, 9000])
 @pytest.mark.parametrize("is_wide", [False, True], ids=["one", "all"])
 def test_what_is_not_allowed_is_hidden(form, size, is_wide):
-    """Where nobody is constrained one number stands for all; the best token is looked for behind it."""
+    """Mask tokens before the best one is searched; one number stands for all where no slot is constrained."""
     random = np.random.default_rng(size)
     logits = random.standard_normal((2, 3, size), np.float32)
     allowed = random.random((2, 3, size if is_wide else 1)) < 0.5
@@ -265,7 +265,7 @@ def test_the_passes_behind_still_find_what_they_look_for():
 
 
 def test_tensorrt_is_told_of_both_widths(tmp_path: Path):
-    """A Where over the axis itself would be compiled for one of them: what it reads has the whole vocabulary."""
+    """Give every Where the whole vocabulary: over the axis itself it would be compiled for one width."""
     size, rows = 9000, (1, "logit_rows")
     model = ir.from_proto(graph(ALLOW.format(batch=1, size=size)))
     assert static_cache.lower(model)["allow_expanded"] == 1

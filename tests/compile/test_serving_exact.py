@@ -29,7 +29,7 @@ def test_every_request_gets_what_it_gets_alone(workshop, combination):
 
 
 def test_requests_of_many_threads(built):
-    """Whose order and company nobody decides."""
+    """Submit from threads, whose order and batches are left to chance."""
     bundle = Bundle.open(built("model_4").path, threads=1)
     prompts = [prompt for prompt in built("model_4").prompts() for _ in range(3)]
     expected = [bundle.generate(prompt, max_new_tokens=20, logprobs=True) for prompt in prompts]

@@ -86,7 +86,7 @@ def taps_of(model: PreTrainedModel, name: str, text: Tensor) -> Tensor:
 @torch.no_grad()
 @pytest.mark.parametrize("name", NAMES)
 def test_what_the_final_norm_gives_can_be_read(name: str) -> None:
-    """The one as wide as the stream: another belongs to the embedding for every layer."""
+    """Find the norm as wide as the stream: another one belongs to the embedding for every layer."""
     text, model = torch.tensor([random_text(30)]), zoo.model(name)
     expected = model.model(input_ids=text, use_cache=False).last_hidden_state
     torch.testing.assert_close(taps_of(model, "norm.output", text), expected, rtol=0, atol=1e-4)

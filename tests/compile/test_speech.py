@@ -132,7 +132,7 @@ TIMED = {
 
 @pytest.fixture(scope="module")
 def timed(tmp_path_factory):
-    """A random Whisper that writes times, and its bundle, which samples."""
+    """Build a random Whisper that writes times, and samples."""
     folder = tmp_path_factory.mktemp("timed")
     model = make_whisper(folder / "target", 1, vocab_size=132)
     with torch.no_grad():  # so that what it writes depends on what it hears, and on the place
@@ -238,7 +238,7 @@ def test_improbable_texts_are_written_again(timed):
 
 @pytest.fixture(scope="module")
 def listener(tmp_path_factory):
-    """The listener, in a batch of two."""
+    """Build the listener in a batch of two."""
     folder = tmp_path_factory.mktemp("listener")
     build(
         {

@@ -187,7 +187,7 @@ def test_what_a_draft_model_sees(pair, setting, expected):
 
 @pytest.mark.parametrize(("drafter", "expected"), [("drafter.tokens=2", "verify"), (f"drafter={HEAD}", "draft verify")])
 def test_a_drafter_sees_a_target_that_it_reads(pair, tmp_path, drafter, expected):
-    """And no folder's name: the same files elsewhere are the same."""
+    """Leave the folder's name out: the same files elsewhere have the same key."""
     folder = shutil.copytree(pair, tmp_path / "elsewhere")
     before = keys(pair, drafter)
     assert keys(folder, drafter) == before

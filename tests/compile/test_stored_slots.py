@@ -85,7 +85,7 @@ def test_drafts_and_neighbours_change_no_bit(bundle, name):
 
 @pytest.mark.parametrize("name", ["one", "two"])
 def test_an_adapter_changes_the_logits_as_peft_does(made, bundle, name):
-    """Nearly: caches of int8 and quantized activations are between."""
+    """Compare closely: caches of int8 and quantized activations are between."""
     base = LlamaForCausalLM.from_pretrained(made / "reference", dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
         plain = base(torch.tensor([PROMPT])).logits[0, -1].log_softmax(-1)

@@ -117,7 +117,7 @@ def test_looking_again_is_one_vote_after_the_other(text: list[int], tokens: int,
 
 
 def test_looking_again_follows_other_occurrences() -> None:
-    """Only 1 2 followed 7 8; after 1 2, most places continue otherwise than after 7 8 1 2."""
+    """Follow 7 8 by 1 2 alone; after 1 2, most places continue otherwise than after 7 8 1 2."""
     text = [1, 2, 3, 4, 9, 1, 2, 3, 5, 9, 7, 8, 1, 2, 6, 9, 7, 8]
     policy = SuffixPolicy(2, 0.0, 9.0, 0.0)
     assert drafts(read(suffix_chain(4, policy), text)) == [1, 2, 6, 9]

@@ -24,7 +24,7 @@ RECIPES = {
     params=["chain", pytest.param("tree", marks=pytest.mark.sweep("a tree that samples, with its proof"))],
 )
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The tree is built with its proof; the graph of a chain is compared with its module in test_drafters.py."""
+    """Build the tree with its proof; test_drafters.py compares the graph of a chain with its module."""
     folder = tmp_path_factory.mktemp(request.param)
     save(zoo.model("gpt2"), folder / "target")
     rest = f"{RECIPES[request.param]}\nprove: {{max_new_tokens: 16}}"

@@ -120,7 +120,7 @@ def test_idle_rows_write_nothing() -> None:
 @settings(max_examples=10)
 @given(lengths=st.lists(st.integers(5, 30), min_size=1, max_size=12), steps=st.lists(st.integers(1, 4), min_size=1))
 def test_the_latest_answers_are_kept_whatever_their_lengths(lengths: list[int], steps: list[int]) -> None:
-    """A lane of 40 holds the last 20 tokens, side by side as they were in the answers."""
+    """Keep the last 20 tokens in a lane of 40, side by side as they were in the answers."""
     drafter = suffix_chain(TOKENS, lane=40)
     states, committed = zeros(drafter), list[int]()
     for number, length in enumerate(lengths):
@@ -135,7 +135,7 @@ def test_the_latest_answers_are_kept_whatever_their_lengths(lengths: list[int], 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 10_000), again=st.booleans())
 def test_whatever_the_ring_holds_the_drafts_are_tokens(seed: int, again: bool) -> None:
-    """A ring of another text, another vocabulary, or of nothing that makes sense."""
+    """Draft from a ring of another text, of another vocabulary, and of invalid numbers."""
     drafter = suffix_chain(TOKENS, lane=40, again=again)
     random = torch.Generator().manual_seed(seed)
     states = [torch.randint(-3, 2 * VOCABULARY, state.shape, generator=random) for state in drafter.states()]

@@ -75,7 +75,7 @@ def test_skipped_layers_hand_on_their_input_in_every_architecture(name: str) -> 
 
 @torch.no_grad()
 def test_a_model_of_the_kept_layers_alone_says_the_same() -> None:
-    """Without our hooks: transformers' own model with the other layers taken out."""
+    """Compare with transformers' own model, without our hooks and without the other layers."""
     decoder, text = decoder_of("llama"), tokens()
     got, _ = run_windows(skip_layers(decoder, [1]), text)
     alone = zoo.model("llama")

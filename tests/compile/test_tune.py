@@ -17,7 +17,7 @@ pytestmark = pytest.mark.builds(3)
 @pytest.mark.parametrize("name", ["model_4", "lookup_3"])
 @pytest.mark.parametrize("drafts", [1, 2, 3])
 def test_shorter_chains_of_real_drafters(built, monkeypatch, name, drafts):
-    """A bundle whose windows are cut off drafts what one with a shorter chain would."""
+    """Compare drafts of cut windows with those of a bundle with a shorter chain."""
     bundle, longest = built(name).bundle, 4
     compared = 0
     for prompt in built(name).prompts():
@@ -55,7 +55,7 @@ def test_a_whole_tuning(built, cli, tmp_path):
 
 
 def test_trees_of_an_index_take_as_long_as_what_it_finds(built, cli, monkeypatch, tmp_path):
-    """A window costs as much as it has tokens: then a generation takes as long as all of its windows together."""
+    """Let a window cost its number of tokens: a generation takes as long as all of its windows together."""
     monkeypatch.setattr(
         trial, "measure_costs", lambda _, widths, **__: GraphCosts({each: each for each in widths}, None, 0)
     )

@@ -120,7 +120,7 @@ def _model_4(folder: Path) -> str:
 
 
 def _model_8(folder: Path) -> str:
-    """Whose window is longer than a chunk of the prefill."""
+    """Return a model whose window is longer than a chunk of the prefill."""
     save(one_layer("llama_tied"), folder / "target")
     return "drafter: {kind: model, model: target, tokens: 8}\ncache: {max_length: 96, prefill_chunk: 8}"
 

@@ -10,7 +10,7 @@ from tests.docs.running import PageFailure, PageRun
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs the blocks of a page that is given as text."""
+    """Run the blocks of a page that is given as text."""
 
     def run(text: str):
         path, folder = tmp_path / "page.md", tmp_path / "folder"

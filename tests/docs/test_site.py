@@ -62,7 +62,7 @@ def test_no_page_loads_anything_from_another_host(site):
 
 @SITE
 def test_questions_find_their_page(site):
-    """The index that the site's search reads holds what people ask for."""
+    """Find the words of questions in the index that the site's search reads."""
     text = (site / "search/search_index.json").read_text(encoding="utf-8").lower()
     for words in ("eagle-25", "exit code", "sc301", "cache.max_length", "spc_session_step", "top_p", "prompt_lookup"):
         assert words in text, words

@@ -51,7 +51,7 @@ class Engine:
         return json.dumps(keys)  # JSON is YAML
 
     def lacks(self, capability: str) -> str:
-        """Why this machine cannot build or run it; "" when it can."""
+        """Return why this machine cannot build or run it; "" when it can."""
         rows = [row for row in SUPPORT_TABLE if self.backend in row["backend"] and self.precision in row["precision"]]
         able = [word for row in rows for word in row["compute_capability"]]
         if able and capability not in able:

@@ -97,7 +97,7 @@ def test_nothing_but_counts_and_tokens_crosses(opened, prompts, figures):
 
 
 def test_cuda_graphs_and_the_hosts_time(opened, prompts, figures, caplog):
-    """Nothing refuses to be captured. TensorRT's graphs are ours and counted; the others are the libraries' own."""
+    """Capture every run. TensorRT's graphs are ours and counted; the others are the libraries' own."""
     bundle = opened.bundle
     for way in (False, True):  # kernels that a library compiles at first use are ready then
         for _ in range(3):
@@ -126,7 +126,7 @@ def test_opening(opened, prompts, figures):
 
 
 def test_compiled_kernels_are_kept(engine, built, figures, tmp_path, prompts):
-    """A process that starts later takes the kernels that an earlier one compiled."""
+    """Start a second process, which loads the kernels that the first one compiled."""
     if engine.backend != "tensorrt_rtx":
         pytest.skip("only TensorRT-RTX compiles kernels where it runs")
     seconds = []

@@ -61,14 +61,14 @@ class Answered:
 
     @property
     def error(self) -> dict[str, Any]:
-        """The error of a response that has nothing else, and all its keys."""
+        """Return the error of a response that has nothing else, and all its keys."""
         assert list(self.json) == ["error"]
         assert list(self.json["error"]) == ["message", "type", "param", "code"]
         return self.json["error"]
 
     @property
     def events(self) -> list[Any]:
-        """What was sent by server-sent events, up to [DONE]."""
+        """Return the data of server-sent events, up to [DONE]."""
         *events, done = self.data.decode().removesuffix("\n\n").split("\n\n")
         assert done == "data: [DONE]"
         return [json.loads(event.removeprefix("data: ")) for event in events]

@@ -138,7 +138,7 @@ def test_what_comes_out_is_the_target_s(count):
 
 @pytest.mark.parametrize("tree", [Tree((-1, 0, 0, 2)), Tree((-1, 0, 0, 1)), chain(2)], ids=str)
 def test_the_second_token_is_the_target_s_as_well(tree):
-    """Behind every first one that was accepted, whichever of the siblings that was."""
+    """Draw behind every accepted first token, whichever of the siblings that was."""
     found = verify(tree, Acceptance(Exact(), Speculative(tree)))
     assert close(distribution(found.first, found.weights), TARGET.double(), 0.004)
     for token in (0, 1, 3):

@@ -182,7 +182,7 @@ def read_lines_of(data: dict):
 
 @pytest.mark.parametrize("torn", [b"", b"{", b'{"custom_id": "r2", "response"', None])
 def test_a_torn_last_line_is_dropped_and_only_the_rest_is_asked(folder, run, tmp_path, torn):
-    """None: all but the end of the last line was written: it is whole."""
+    """Cut the file at many places. None: all but the end of the last line was written, so it is whole."""
     source = write(tmp_path / "in.jsonl", *map(completion, range(4)))
     output = tmp_path / "out.jsonl"
     assert run(folder, source, output)[0] == 0
@@ -288,7 +288,7 @@ def test_whatever_stops_it_keeps_what_is_done(folder, run, tmp_path, number):
 
 
 def test_an_adapter_that_is_not_loaded_is_refused_by_name(folder, run, tmp_path):
-    """Never answered with the base in its place."""
+    """Refuse, and never answer with the base in its place."""
     asked = line("a", {"model": "toy:poet", "prompt": [1, 7, 2], "max_tokens": 5}, COMPLETIONS_URL)
     source = write(tmp_path / "in.jsonl", asked, completion(1))
     code, _, said = run(folder, source, tmp_path / "out.jsonl", "--served-model-name", "toy")

@@ -157,7 +157,7 @@ def test_acceptance_counts_the_rounds_that_drafted_so_deep():
 
 
 def test_a_tree_is_no_deeper_than_it_has_drafts():
-    """An index, and votes, may have fewer than there is room for."""
+    """Count depths of an index and of votes, which may give fewer drafts than there is room for."""
     tree = manifest(tree="static", tokens=6, depth=2)
     ran = replace(SPECULATIVE, path_lengths=[3, 2, 1], draft_lengths=[6, 6, 0])
     assert acceptance_by_depth([ran], tree) == (Depth(1, 2, 1.0, 1.0), Depth(2, 2, 0.5, 0.5))

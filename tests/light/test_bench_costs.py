@@ -120,7 +120,7 @@ def test_medians_of_the_second_of_two_rounds(timed):
     bind = bundle.engine.bind
 
     def uneven(graph, widths, optional=(), rows=None):
-        """Runs take more and more: 1, 2, .. seconds."""
+        """Let runs take longer and longer: 1, 2, .. seconds."""
         run, bundle.engine.clock.step = bind(graph, widths, optional, rows), 0.0
 
         def timed_run():

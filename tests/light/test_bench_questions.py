@@ -94,7 +94,7 @@ def test_the_six_tasks_of_spec_bench():
 
 
 def test_the_categories_of_speed_bench_are_its_own(read):
-    """Its columns as they are published; some of its categories are called as MT-Bench's."""
+    """Read its columns as they are published; some of its categories have MT-Bench's names."""
     more = {"sub_category": "poetry", "source": "x", "src_id": "y", "difficulty": "hard", "multiturn": False}
     lines = [
         question("writing", "a") | more | {"question_id": "3f2a"},

@@ -139,7 +139,7 @@ def test_a_fused_step_reads_all_and_verify_alone_the_target():
 
 
 def test_drafts_that_no_graph_makes_cost_the_round_that_verifies_them():
-    """Those of an index, which the host asks: it rests in some rounds, and drafts in others."""
+    """Count rounds of an index, which the host searches: it rests in some rounds, and drafts in others."""
     verify, _ = graphs()
     adaptive = replace(SPECULATIVE, draft_lengths=[4, 0, 4])
     ours, theirs = make_mode_statistics([(timed(adaptive),)]), make_mode_statistics([(timed(AUTOREGRESSIVE),)])

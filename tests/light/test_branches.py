@@ -51,7 +51,8 @@ def paths():
 
 @pytest.mark.parametrize("beta", [False, True], ids=["Mamba 2", "delta rule"])
 def test_a_recurrence_is_that_of_each_path(branches, beta):
-    """The bits of the chain of a node's path, and the numbers of transformers' rule; the state is that of a chain."""
+    """Compare with the bits of the chain of a node's path, and with transformers' rule; the state is that of a
+    chain."""
     query, key, value = rows(2, WIDTH, 8), rows(2, WIDTH, 8) / 3, rows(4, WIDTH, 6)
     its = [key, value, -rows(4, WIDTH, 1).abs()] + ([rows(4, WIDTH, 1).sigmoid()] if beta else [])
     state, length = rows(4, 8, 6), torch.tensor([0, 7, 7])

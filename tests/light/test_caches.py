@@ -122,7 +122,7 @@ def test_a_loss_that_nothing_measures_is_noted():
 
 
 def test_bytes_of_a_token():
-    """The demo's target has 5 layers of 2 heads of 64, its drafter 2 of 1 of 64."""
+    """Count for the demo: a target with 5 layers of 2 heads of 64, a drafter with 2 layers of 1 head of 64."""
     plan = planned("cache.dtype=int8")
     assert token_bytes(plan.target, "float") == 2 * 5 * 2 * 64 * 4
     assert token_bytes(plan.target, "int8") == 2 * 5 * 2 * (64 + 4)

@@ -19,7 +19,7 @@ def random(*shape: int) -> Tensor:
 
 
 def plain(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-    """Over all rows, by heads that read the key heads in turn."""
+    """Attend over all rows, by heads that read the key heads in turn."""
     shared = query.shape[1] // keys.shape[1]
     keys, values = (each.repeat_interleave(shared, 1) for each in (keys, values))
     return torch.softmax(query @ keys.transpose(2, 3) * scale, -1) @ values
@@ -74,7 +74,7 @@ def test_keys_that_are_repeated_are_read_where_they_lie(groups, times, shared):
 @pytest.mark.parametrize("half", [0, 1])
 @pytest.mark.parametrize("groups", [2, 4])
 def test_differential_attention_reads_half_of_the_values_twice(groups, half):
-    """As DiffLlama says it: chunk(values, 2)[half].repeat(1, 2, 1, 1)."""
+    """Compare with DiffLlama's chunk(values, 2)[half].repeat(1, 2, 1, 1)."""
     keys, values, query = random(BATCH, groups, ROWS, 8), random(BATCH, groups, ROWS, 5), random(BATCH, 8, TOKENS, 8)
     expected = plain(query, keys, values.chunk(2, 1)[half].repeat(1, 2, 1, 1), 0.3)
     own, other = (attend(query, keys, values.roll(shift, 1), 0.3) for shift in (0, groups // 2))

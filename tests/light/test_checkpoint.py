@@ -234,7 +234,7 @@ def test_an_index_with_the_shards_exchanged_is_refused(folder):
 
 
 def test_what_transformers_tolerates_in_an_index_is_tolerated(folder):
-    """Its total_size, which many published ones have wrong, and tensors of its shards that it does not name."""
+    """Accept a wrong total_size, which many published ones have, and tensors of shards that the index does not name."""
     weight_map = shard(folder)
     save_file(
         {"embed.weight": np.zeros((8, 4), np.float32), "more": np.zeros(2, np.float32)},
@@ -284,7 +284,7 @@ def test_a_file_that_git_lfs_did_not_fetch_is_refused(folder, file):
     ["config.json", "generation_config.json", "tokenizer.json", "model.safetensors", "model.safetensors.index.json"],
 )
 def test_a_link_that_leads_nowhere_is_refused(folder, file):
-    """As in a copy of a folder of the Hub's cache without its blobs."""
+    """Refuse a link into a copy of the Hub's cache without its blobs."""
     if file.endswith("index.json"):
         shard(folder)
     (folder / file).unlink(missing_ok=True)

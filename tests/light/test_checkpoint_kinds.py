@@ -120,7 +120,7 @@ def test_layers_that_lack_or_would_be_left_out_are_named(tmp_path):
 
 
 def test_an_mtp_layer_behind_the_others_is_taken(tmp_path):
-    """As DeepSeek V3 stores it."""
+    """Find the layer where DeepSeek V3 stores it."""
     layer = LAYER | {"eh_proj": (8, 16)}
     assert read_checkpoint(write(tmp_path, layer, layers=3, num_hidden_layers=2))[1].layers == 2
 
@@ -132,7 +132,7 @@ MORE = {"num_key_value_heads": 1, "intermediate_size": 160, "head_dim": 8}
     "model_type", sweep_but(("cohere", "phi3"), sorted({*ATTENTION, *FUSED_TYPES}), "every architecture")
 )
 def test_weights_of_transformers_own_models_fit_their_configs(tmp_path, model_type):
-    """Whatever the sizes are: what `plan` refuses, transformers would not load."""
+    """Draw sizes: transformers would not load what `plan` refuses."""
     import torch
     from transformers import AutoModelForCausalLM
 

@@ -57,7 +57,7 @@ def test_what_was_never_expected_counts_in_the_pool():
 
 
 def test_p_values_of_right_samples_are_uniform():
-    """A tenth of them lies below 0.1, and so on: with seven tokens, two of which are rare."""
+    """Count p-values below 0.1, 0.2 and so on: with seven tokens, two of which are rare."""
     probabilities = np.array([0.4, 0.3, 0.15, 0.1, 0.04, 0.006, 0.004])
     counts = np.random.default_rng(0).multinomial(1000, probabilities, 2000)
     p_values = np.array([chi_square(row.astype(float), 1000 * probabilities).p_value for row in counts])

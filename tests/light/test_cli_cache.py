@@ -38,6 +38,7 @@ def test_the_list_of_an_empty_cache(cli, own):
     limited = {"engines": own.folder, "steps": builds, "bundles": bundles, "packed graphs": packed}
     listed = "".join(f"0 {word}, 0.0 MB of at most 0.5 GB in {folder}\n" for word, folder in limited.items())
     small = {"checked engines": checked, "timed engines": own.folder / "times", "known files": own.folder / "hashes"}
+    small["verified bundles"] = own.folder / "verified"
     small |= {"GGUF descriptions": own.folder / "gguf"}
     listed += "".join(f"0 {word}, 0.0 MB in {folder}\n" for word, folder in small.items())
     assert cli("list") == (0, listed, "")
@@ -51,7 +52,8 @@ def test_the_list_of_an_empty_cache(cli, own):
     assert cli("clear") == (0, removed, "")
 
 
-def test_the_list_and_the_clearing_of_a_cache(cli, own):
+def fill(own):
+    """Put entries of every kind into the caches; return the file names and keys that their list shows."""
     used = time.time() - 3 * 3600
     os.utime(put(own, 1, 2_000_000), (used, used))
     broken = put(own, 2, 400_000)
@@ -68,6 +70,11 @@ def test_the_list_and_the_clearing_of_a_cache(cli, own):
     models = FolderCache(own.folder / "bundles", 1e9)
     with models.add_entry("d" * 64, {"key": {"model": "org/model"}}) as part:
         (part / "file").write_bytes(bytes(500_000))
+    return broken, key, steps, digest, models
+
+
+def test_the_list_and_the_clearing_of_a_cache(cli, own):
+    broken, key, steps, digest, models = fill(own)
     code, out, err = cli("list")
     first, second, total, step, step_total, bundle, _, third, packed_total, checked_total, *_ = out.splitlines()
     assert (code, err) == (0, "")
@@ -100,6 +107,7 @@ def test_the_list_and_the_clearing_of_a_cache(cli, own):
         f"removed 0 checked engines, 0.0 MB from {own.folder / 'checked'}\n"
         f"removed 0 timed engines, 0.0 MB from {own.folder / 'times'}\n"
         f"removed 0 known files, 0.0 MB from {own.folder / 'hashes'}\n"
+        f"removed 0 verified bundles, 0.0 MB from {own.folder / 'verified'}\n"
         f"removed 0 GGUF descriptions, 0.0 MB from {own.folder / 'gguf'}\n",
         "",
     )
@@ -124,7 +132,7 @@ def test_checked_engines_are_listed_and_cleared(cli, own):
     for path in (damaged, killed, theirs):
         path.write_text("?")
     code, out, err = cli("list")
-    newest, middle, oldest, total = out.splitlines()[4:-3]
+    newest, middle, oldest, total = out.splitlines()[4:-4]
     assert (code, err) == (0, "")
     assert newest.endswith(" seconds ago  unreadable")
     assert middle.split()[-6:] == ["onnxruntime-cpu", "fast,", "onnxruntime", "1.31.0", "Fast", "exact"]

@@ -99,7 +99,7 @@ def test_plan_shows_the_training_before_there_is_a_drafter(run, recipe):
     ],
 )
 def test_plan_leaves_out_what_means_nothing(run, recipe, settings, absent):
-    """What the recipe might not say either."""
+    """Show no key that the recipe must not have either."""
     out = run("plan", recipe, *(word for each in settings for word in ("--set", each)))[1]
     names = {"kind", "hard", "decay", "depth_weights", "beta", "anchors", "share", "contexts"}
     shown = {line.split()[0].removeprefix("train.loss.") for line in out.splitlines() if line.startswith("train.loss.")}
@@ -136,7 +136,7 @@ def test_planning_a_training_imports_no_compiler(recipe):
 
 
 def test_the_package_is_a_program():
-    """As `accelerate launch -m speccompile train` starts it."""
+    """Run it as `accelerate launch -m speccompile train` does."""
     ran = subprocess.run([sys.executable, "-m", "speccompile", "train", "--help"], capture_output=True, text=True)
     assert ran.returncode == 0
     assert "Usage: speccompile train" in ran.stdout

@@ -59,7 +59,7 @@ def test_long_compilation_says_how_far_it_is() -> None:
 
 
 def test_lines_come_while_the_program_runs(tmp_path: Path) -> None:
-    """A program that waits for what its first line leads to."""
+    """Run a program that waits for the reader of its first line."""
     mark = tmp_path / "read"
     waits = (
         f"echo '[1/2] Building'; i=0; until [ -e {mark} ]; do i=$((i+1)); [ $i -lt 100 ] || exit 1; sleep 0.05; done"

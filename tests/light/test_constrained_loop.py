@@ -73,7 +73,7 @@ def test_with_logprobs_every_token_has_its_own(bundle):
 
 
 def test_without_drafts_a_single_token_without_alternative_costs_no_run(bundle):
-    """A round gives one token then, so that any number of forced ones pays."""
+    """Write any number of forced tokens without a run, as a round without drafts gives one token."""
     constraint = bundle.constraint("grammar", 'start: /[x-z]/ "d" /[x-z]/ "d" /[x-z]/ "d"')
     alone = bundle.generate([77], max_new_tokens=9, constraint=constraint, autoregressive=True)
     assert (len(alone.token_ids), alone.rounds, alone.finish_reason) == (6, 2, "stop")

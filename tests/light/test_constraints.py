@@ -63,7 +63,7 @@ def text_of(tokenizer: LLTokenizer, text: str) -> list[int]:
 @settings(max_examples=60)
 @given(st.data())
 def test_every_node_of_a_tree_has_the_mask_behind_its_own_way(grammars, tokenizer, data):
-    """Whatever the drafts are: rows behind one that is not allowed, or that ends the text, are free."""
+    """Draw drafts: rows behind one that is not allowed, or that ends the text, are free."""
     text = text_of(tokenizer, OPTIONAL)
     begin = data.draw(st.integers(0, len(text) - 1))
     nodes = data.draw(st.integers(0, 6))
@@ -153,7 +153,7 @@ def test_a_model_without_end_tokens_never_gets_one(tokenizer):
 
 
 def test_a_parser_that_fails_is_an_error(grammars, tokenizer):
-    """Here because it has been given what is not allowed."""
+    """Let the parser fail by a token that is not allowed."""
     own = grammars.compile("regex", "ab").matcher([END])
     assert own.accept_tokens(text_of(tokenizer, "zz")) == 0
     with pytest.raises(UsageError, match="cannot go on with this grammar"):
@@ -213,7 +213,7 @@ KEYWORDS = {
 
 @pytest.mark.parametrize("keyword", KEYWORDS)
 def test_a_keyword_that_is_not_supported_is_never_ignored(grammars, keyword):
-    """Nor does a schema's own word for it help."""
+    """Refuse it also where a schema's own word would allow it."""
     schema = {keyword: KEYWORDS[keyword], "x-guidance": {"lenient": True}}
     with pytest.raises(UsageError, match="llguidance does not take it"):
         grammars.compile("json_schema", {"type": "object", "properties": {"inner": schema}})
@@ -247,8 +247,8 @@ def test_nothing_is_allowed_by_a_bundle_without_constraints(tokenizer):
 
 @pytest.mark.parametrize(("size", "ends"), [(4090, (END,)), (4090, (END, 4095)), (4090, (5000,)), (SIZE, (END, 5000))])
 def test_tokens_without_a_row_are_never_allowed(tokenizer, size, ends):
-    """As with Gemma 3 1B: the model has fewer rows than its tokenizer has tokens, and perhaps no row for an end token
-    that its generation config names. Where several texts are allowed, these are llguidance's masks, cut to the rows."""
+    """Compare with llguidance's masks, cut to the model's rows. As with Gemma 3 1B, the model has fewer rows than its
+    tokenizer has tokens, and perhaps none for an end token that its generation config names."""
     own = GrammarCompiler(manifest(size, ends), TOKENIZER, "hash").compile("regex", "[a-z ]{9}").matcher(ends)
     peers = LLMatcher(tokenizer, LLMatcher.grammar_from_regex("[a-z ]{9}"))
     for token in text_of(tokenizer, "ab cd efg"):

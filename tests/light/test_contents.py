@@ -46,7 +46,7 @@ def test_a_hash_is_computed_once(tmp_path, cache, reads):
 
 
 def test_a_link_is_the_file_that_it_leads_to(tmp_path, reads):
-    """As in the folders of the Hub's cache."""
+    """Hash the file behind a link, as in the folders of the Hub's cache."""
     write(tmp_path / "blob", b"weights")
     (tmp_path / "link").symlink_to("blob")
     assert cached_file_hash(tmp_path / "link") == cached_file_hash(tmp_path / "blob")
@@ -71,7 +71,7 @@ def test_another_file_with_the_same_size_and_time_is_seen(tmp_path, reads):
 
 
 def test_the_hash_of_a_file_that_may_change_within_its_time_is_not_kept(tmp_path, cache, reads):
-    """A change that leaves size, time and inode as they are would not be seen."""
+    """Hash a new file again: a change that keeps size, time and inode would not be seen."""
     path = write(tmp_path / "shard", b"one", age=1)
     cached_file_hash(path)
     stat = path.stat()

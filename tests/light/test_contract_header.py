@@ -143,7 +143,8 @@ def test_roles_and_places_are_named_by_the_table() -> None:
 
 
 def test_tables_that_are_written_twice_are_one() -> None:
-    """Where C++ needs more than constants: which inputs are tables, what ONNX Runtime calls its providers."""
+    """Compare Python's and C++'s tables that are no constants: inputs that are tables, ONNX Runtime's names of
+    providers."""
     weights = sources("cli")["cli/bench_weights.cpp"]
     found = re.findall(r'\{"(\w+)", \{([\d, ]+)\}\}', weights)
     assert {name: tuple(map(int, places.split(","))) for name, places in found} == LOOKUPS

@@ -43,7 +43,7 @@ def test_cuda_python_is_not_installed(monkeypatch):
 
 
 def test_cuda_python_itself_without_a_gpu():
-    """The real one: its functions have the names and results that the fake has."""
+    """Find the names and results of the fake's functions in the real module."""
     runtime = pytest.importorskip("cuda.bindings.runtime")
     if runtime.cudaGetDeviceCount()[0] == runtime.cudaError_t.cudaSuccess:
         pytest.skip("this machine has a GPU")
@@ -97,7 +97,7 @@ def test_a_capture_runs_when_it_is_launched_and_as_often():
 
 @pytest.mark.parametrize("raised", [True, False])
 def test_a_refused_capture_leaves_the_stream_usable(raised):
-    """What cannot be captured may raise, or only spoil the capture."""
+    """Refuse a capture, which may raise or only become invalid, and run again."""
     cuda = FakeCuda()
     device = cuda.open()
     memory, host = device.allocate(8), device.pinned(8)

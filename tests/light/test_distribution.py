@@ -112,7 +112,7 @@ def test_the_prompt_goes_on_as_the_bundle_does(length, kept, new):
 
 @pytest.mark.parametrize(("observed", "is_caught"), [(577, False), (578, True)])
 def test_a_millionth_is_the_border(observed, is_caught):
-    """Of 1000 throws of a coin: 77 too many have a p-value of 1.1e-6, one more has 8.1e-7."""
+    """Test 1000 throws of a coin: 77 too many have a p-value of 1.1e-6, one more has 8.1e-7."""
     tokens = [0] * observed + [1] * (1000 - observed)
     generations = [SimpleNamespace(token_ids=[token], path_lengths=[], finish_reason="length") for token in tokens]
     fair = Reference("a coin", lambda texts: [np.zeros(2, np.float32) for _ in texts])
@@ -134,7 +134,7 @@ def test_no_seed_is_used_twice():
 
 
 def test_tokens_that_end_a_generation_are_no_context():
-    """Behind them there is no second token: they count among all others."""
+    """Count end tokens among all others, as no second token follows them."""
     table = np.log(np.array([0.5, 0.3, 0.2], np.float32))
     generations = [SimpleNamespace(token_ids=[0]) for _ in range(50)]
     generations += [SimpleNamespace(token_ids=[1 + number // 30, number % 3]) for number in range(50)]

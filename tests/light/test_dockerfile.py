@@ -129,13 +129,13 @@ def test_target_runs_the_command_line_as_a_user_without_rights(target: str) -> N
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_target_contains_no_pip_command_and_no_package_of_the_system(target: str) -> None:
-    """What is installed is copied in, so that neither a compiler nor a cache stays behind."""
+    """Find only COPY in the target's stage, so that neither a compiler nor a cache stays behind."""
     assert not [line for line in with_bases(target).all("RUN") if re.search(r"\b(pip|apt|apt-get)\b", line)]
     assert STAGES[target].all("COPY") == [f"--from={target}-environment /venv /venv"]
 
 
 def test_native_target_contains_what_is_compiled_and_the_library_of_onnxruntime_alone() -> None:
-    """What it may weigh is measured in tests/native/test_native_packaging.py."""
+    """List the copied files; tests/native/test_native_packaging.py measures their size."""
     files, target = STAGES["native"], STAGES["runtime-native"]
     assert target.all("COPY") == ["--from=native /native /usr/local"]
     assert not [line for line in target.all("RUN") if re.search(r"\b(pip|python|apt|apt-get)\b", line)]
@@ -208,7 +208,7 @@ def test_pins_for_gpus_are_what_the_doctor_wants(target: str, modules: list[str]
 
 
 def test_images_have_the_same_versions() -> None:
-    """A TensorRT-RTX engine runs on the version that built it."""
+    """Compare versions: a TensorRT-RTX engine runs on the version that built it."""
     first, *others = map(read_lock, ("compile", "runtime", "runtime-gpu"))
     for pins in others:
         shared = first.keys() & pins.keys()

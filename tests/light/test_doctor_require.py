@@ -47,7 +47,7 @@ def a_machine(
 
 
 def reasons(found: dict[str, Availability]) -> dict[str, str]:
-    """Why not, of what is impossible."""
+    """Return the reasons of what is impossible."""
     return {name: conclusion.reason for name, conclusion in found.items() if not conclusion.possible}
 
 

@@ -53,7 +53,7 @@ def test_what_a_drafter_paired_with_another_token_is_read_again(kind, kept):
 
 
 def test_a_window_is_as_wide_as_the_drafts_of_its_slots():
-    """A graph also counts drafts of slots that use none."""
+    """Count drafts in a window whose graph also counts those of slots that use none."""
     drafting = toy_bundle(batch_size=3)._loop.drafting
     drafting._rounds.n_total[:] = [5, 3, 2]
     slots = [SimpleNamespace(index=index, has_drafts=index > 0) for index in range(3)]

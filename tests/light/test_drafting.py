@@ -90,7 +90,7 @@ def test_a_round_verifies_as_many_drafts_as_the_pace_says():
 
 @pytest.mark.parametrize("rows", [[PROMPT], [PROMPT, [9, 8]]], ids=["alone", "batch"])
 def test_windows_are_as_wide_as_their_longest_row(rows):
-    """Where the drafter has little to say nothing is padded."""
+    """Pad nothing where the drafter gives few drafts."""
     bundle, seen = toy_bundle(tokens=4, batch_size=len(rows)), []
     taken = bundle.engine._verify_row
 

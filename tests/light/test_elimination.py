@@ -64,7 +64,7 @@ def test_nothing_that_any_set_gives_is_better(seed):
 
 
 def test_a_set_that_no_single_step_leads_to_is_kept_where_the_recipe_names_it():
-    """Two layers that undo each other: without either one nothing is right, without both everything is."""
+    """Keep two layers that undo each other: without one of them nothing is right, without both everything is."""
 
     def agree(layers):
         missing = halves_of(WHOLE) - halves_of(layers)

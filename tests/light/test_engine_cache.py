@@ -214,7 +214,7 @@ def test_a_folder_without_locks_cannot_be_a_cache(own, tmp_path, monkeypatch):
 
 
 def test_processes_at_once_leave_a_sound_cache(own, tmp_path):
-    """Four writers with room for three entries, which load, store, evict and clear what the others use."""
+    """Run four writers with room for three entries, which load, store, evict and clear what the others use."""
     writers = [python(WRITER, own.folder, tmp_path, seed) for seed in range(4)]
     assert [(each.wait(60), each.stderr.read()) for each in writers] == [(0, "")] * 4
     found = numbers(own, tmp_path)
@@ -273,7 +273,7 @@ def test_where_the_cache_lies(monkeypatch, tmp_path):
 
 
 def test_a_user_without_a_home_has_no_cache_and_one_line_says_so(monkeypatch, tmp_path, caplog):
-    """As in a container: no HOME, and a number that no user has."""
+    """Run as in a container: without HOME, under a number that no user has."""
     for variable in ("SPECCOMPILE_CACHE_DIR", "XDG_CACHE_HOME", "SPECCOMPILE_CACHE_LIMIT_GB", "HOME"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr("os.getuid", lambda: 54321)

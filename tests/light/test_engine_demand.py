@@ -89,7 +89,7 @@ def test_a_control_group_limits_the_builder(monkeypatch):
 
 
 def test_the_builder_refuses_before_it_begins(monkeypatch, tmp_path):
-    """The network has been parsed; nothing is asked of the builder, and no engine's file is opened."""
+    """Refuse behind the parser: the builder is not called, and no engine's file is opened."""
     network = Network(update("key"), constant("HALF", 1000, 1000, 2000))
     builder = SimpleNamespace(create_network=lambda flags: network)
     trt = SimpleNamespace(Builder=lambda logger: builder, NetworkDefinitionCreationFlag=SimpleNamespace())

@@ -110,7 +110,7 @@ def test_a_limit_that_is_no_limit(monkeypatch, value):
 
 
 def test_memory_of_a_process():
-    """Of one that does nothing else: what other tests let go of in this one would count as well."""
+    """Measure a process that does nothing else: memory that other tests release in this one would count too."""
     size = 50_000_000
     script = f"import sys; print(flush=True); sys.stdin.readline(); held = b'x' * {size}; print(flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

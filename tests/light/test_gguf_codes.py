@@ -72,7 +72,7 @@ def test_codes_of_experts_are_their_numbers(tmp_path, name, type_, gates):
 
 
 def test_the_smaller_blocks_hold_both_kinds_of_codes():
-    """A gate in Q4_K beside an up in Q6_K: the first part of every pair has the scale and offset of both."""
+    """Convert a gate in Q4_K beside an up in Q6_K: the first part of every pair has the scale and offset of both."""
     joined = joined_kind([CODE_KINDS["Q6_K"], CODE_KINDS["Q4_K"]])
     assert (joined.name, joined.bits, joined.block_size, joined.has_offsets) == ("Q4_K+Q6_K", 8, 16, True)
     scales = np.array([[2.0], [3.0]], np.float32)

@@ -213,7 +213,7 @@ def test_another_file_has_another_folder(llama, tmp_path):
 
 
 def test_a_link_to_a_file_of_another_name_is_read(llama, tmp_path):
-    """The Hub's cache has such links."""
+    """Read through a link, as the Hub's cache has them."""
     write_gguf(llama, tmp_path / "blob")
     (tmp_path / "snapshot").mkdir()
     (tmp_path / "snapshot" / "model.gguf").symlink_to(tmp_path / "blob")

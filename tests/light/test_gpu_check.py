@@ -73,7 +73,7 @@ def test_it_says_that_there_is_no_gpu(script):
 
 
 def test_what_a_gpu_trains_is_planned(tmp_path, monkeypatch):
-    """Their texts are made where they are trained; here one stands for them."""
+    """Plan with a stand-in for the texts, which are made where they are trained on."""
     drafters = runpy.run_path(str(ROOT / "scripts/gpu/drafters.py"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "texts.jsonl").write_text('{"prompt": "def main():"}\n')

@@ -79,7 +79,7 @@ def test_drafts_are_as_many_as_the_publisher_proposes(plan: Callable[..., Plan],
 
 
 def test_configs_of_before_layers_had_their_own(plan: Callable[..., Plan], tmp_path: Path) -> None:
-    """As Google published them: `global_head_dim`, not `per_layer_config`."""
+    """Read configs as Google published them: `global_head_dim`, not `per_layer_config`."""
     assistant(tmp_path / "head", zoo.config("gemma4_text"))
     expected = plan().drafter.head
 

@@ -68,7 +68,7 @@ def test_a_tensor_without_rows(plan, tmp_path):
 
 
 def test_what_a_target_of_the_published_code_holds_beside(plan, tmp_path):
-    """It saves the whole model: the target's own weights are read from the target."""
+    """Read a whole saved model: the target's own weights come from the target."""
     folder = bita(tmp_path / "masks", TARGET, projection=6)
     more = {"model.layers.0.self_attn.q_proj.weight": (WIDTH, WIDTH), "lm_head.weight": (8, WIDTH)}
     save_file(random_tensors(more), folder / "more.safetensors")

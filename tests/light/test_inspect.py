@@ -166,7 +166,7 @@ def test_sampling_and_trees_are_shown(changes, drafts, tmp_path):
 
 
 def test_an_engine_has_its_own_sizes_and_its_builders_settings(tmp_path):
-    """A deferred one shows what it will be built with, a built one what came of it."""
+    """Show the settings of a deferred engine, and the results of a built one."""
     lines = inspect(str(write_bundle(tmp_path / "demo", engines=tensorrt_entries()))).stdout.splitlines()
     first = lines.index("engine later, to be built with")
     assert lines[first + 1 : first + 3] == [

@@ -56,7 +56,7 @@ def test_what_is_no_whole_key_is_refused(keys, wrong, scheme):
 
 
 def test_one_key_s_wrong_ends_are_not_another_s():
-    """Of keys that begin alike each is whole: neither of them opens for a third."""
+    """Limit each of two keys that begin alike: neither opens for a third."""
     alike = Keys((KEY, f"{KEY}-more"))
     for right in alike.keys:
         assert alike.authenticate(f"Bearer {right}")

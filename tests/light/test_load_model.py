@@ -20,7 +20,7 @@ HEAD, TABLE = "lm_head.weight", "model.embed_tokens.weight"
 
 @torch.no_grad()
 def assert_as_transformers(folder):
-    """Returns what was loaded, whose logits are those of transformers' own loading into float32."""
+    """Compare the logits with transformers' own loading into float32, and return the loaded model."""
     loaded = load_model(folder, 128)
     expected = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     torch.testing.assert_close(loaded(input_ids=TEXT).logits, expected(input_ids=TEXT).logits, rtol=0, atol=1e-6)
@@ -44,7 +44,7 @@ def test_every_dtype_in_one_file_or_several(tmp_path, dtype, shard, key):
     [("no head", True), ("no table", True), ("equal", True), ("other", True), ("equal", False), ("other", False)],
 )
 def test_a_head_is_tied_where_transformers_ties_it(tmp_path, content, is_tied):
-    """Where both are in the file and differ, a config that ties them is not believed."""
+    """Keep both weights of a file where they differ, whatever the config says of ties."""
     zoo.model("llama_tied").save_pretrained(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     assert HEAD not in tensors
@@ -73,7 +73,7 @@ def test_a_chat_template_in_a_file_of_its_own_is_taken_over(tmp_path):
 
 @pytest.mark.parametrize("as_files", [True, False])
 def test_named_chat_templates_are_taken_over_from_both_places(tmp_path, caplog, as_files):
-    """As transformers saves them: a folder of files, or a list in tokenizer_config.json."""
+    """Read templates as transformers saves them: a folder of files, or a list in tokenizer_config.json."""
     tokenizer = zoo.byte_tokenizer()
     tokenizer.chat_template = {"default": "a", "tool_use": "{{ tools }}", "rag": "c"}
     tokenizer.save_pretrained(tmp_path, save_jinja_files=as_files)

@@ -65,7 +65,7 @@ def allowed(own: Matcher) -> list[int]:
 
 @pytest.mark.parametrize(("accepting", "expected"), [(set(), [0, 5]), ({0}, [0, 5, END])])
 def test_an_end_is_allowed_where_the_text_may_be_whole(accepting, expected):
-    """Whatever the parser says of it; and one that does not end this row never."""
+    """Allow the row's end whatever the parser says of it, and never an end of another row."""
     assert allowed(matcher([{0, 5, END, OTHER_END}, {1}], accepting)) == expected
 
 

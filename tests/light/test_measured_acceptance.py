@@ -78,7 +78,7 @@ def generate(pace: AdaptiveDraftLength, *, tokens: int, luck: int, chance: float
 
 
 def test_a_cold_process_goes_on_drafting_where_its_first_rounds_had_no_luck():
-    """A prompt whose first three rounds accept nothing: without a proof it hardly drafts again."""
+    """Draft on after three rounds that accept nothing; without a proof, drafting nearly stops."""
     cold, told = AdaptiveDraftLength(CHAIN), AdaptiveDraftLength(CHAIN)
     told.expect(GOOD)
     asked = {"tokens": 64, "luck": 3, "chance": 0.8, "draft": 1.3}

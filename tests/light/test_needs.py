@@ -98,7 +98,7 @@ def test_the_bundle_of_a_large_model(needs):
 
 
 def test_memory_grows_with_caches_not_with_weights(needs):
-    """Of 32 layers, 8 heads of 128 numbers, keys and values in float32."""
+    """Count 32 layers of 8 heads of 128 numbers, keys and values in float32."""
     short, long = (needs(cache={"max_length": length, "prefill_chunk": 256}) for length in (1024, 8192))
     assert long.memory - short.memory == 2 * 4 * (8192 - 1024) * 2 * 32 * 8 * 128
     assert needs(target={"model": "1b"}, cache={"max_length": 1024, "prefill_chunk": 256}).memory < short.memory
@@ -141,7 +141,7 @@ def test_a_fused_step_holds_the_target_again(needs):
 
 
 def test_layers_that_draft_again_are_left_out_of_the_bundle(needs):
-    """They are written with the drafter's graph first."""
+    """Count layers that are first written with the drafter's graph."""
     alone, skipping = needs(), needs(drafter={"kind": "layer_skip", "layers": [0, 1, 2, 3]})
     assert skipping.bundle == alone.bundle
     expected = 2 * (numbers("8b", layers=True) * 4 / 32 + numbers("8b", layers=False))  # bfloat16, as stored
@@ -238,7 +238,7 @@ def test_slots_of_adapters_are_counted_once_for_every_layer(needs):
 
 
 def test_prefixes_are_counted_by_their_rows(needs, tmp_path):
-    """A row of the 8 B model is 8 heads of 128 keys and values in 32 layers."""
+    """Count a row of the 8 B model: 8 heads of 128 keys and values in 32 layers."""
     byte_level().save(str(tmp_path / "8b" / "tokenizer.json"))
     (tmp_path / "system.txt").write_text("the quick brown fox " * 20)
     tokens = len(byte_level().encode("the quick brown fox " * 20).ids)

@@ -112,7 +112,7 @@ def test_penalty_and_temperature():
     ],
 )
 def test_what_a_drafter_draws_from(changes, expected):
-    """Of five tokens the best four, best first."""
+    """Return the best four of five tokens, best first."""
     heated = torch.tensor([[[0.0625, 0.25, 1.0, 0.125, 0.5]]]).log2() * torch.log(torch.tensor(2.0))
     found = candidates(heated, 4, settings(**changes))
     assert found.ids.tolist() == [[[2, 4, 1, 3]]]

@@ -90,7 +90,7 @@ def test_files_that_no_bundle_could_be_opened_with_are_refused(tmp_path, config,
 
 
 def test_added_tokens_that_get_other_ids_than_their_file_says_are_told(tmp_path, caplog):
-    """The library gives them the next free ids, and so does transformers."""
+    """Warn where the library gives them the next free ids, as transformers does."""
     (tmp_path / "tokenizer.json").write_text(odd_tokenizer(1, added(2, "</s>"), added(300, "<x>"), added(400, "<y>")))
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     write_tokenizer(tmp_path, tmp_path / "bundle")
@@ -102,7 +102,7 @@ def test_added_tokens_that_get_other_ids_than_their_file_says_are_told(tmp_path,
 
 
 def test_words_that_go_on_are_still_merged():
-    """A tokenizer of BPE whose later parts have a prefix, with one token more than the model has rows."""
+    """Add a token to a BPE tokenizer whose continuing parts have a prefix: it has one more than the model has rows."""
     names = ["a", "b", "##b", "##c", "ab", "abc", "x"]
     pairs = [("a", "##b"), ("ab", "##c")]
     fast = FastTokenizer(BPE({name: index for index, name in enumerate(names)}, pairs, continuing_subword_prefix="##"))

@@ -118,7 +118,7 @@ def test_no_slower_than_097_of_autoregressive_and_close_to_the_best_fixed_length
 @pytest.mark.parametrize("shape", [(2, 2), (3, 5), (5, 3)], ids=str)
 @pytest.mark.parametrize("costs", [(0.05, 0.45, 0.005), (0.05, 0.9, 0.01), (0.02, 0.3, 0.005)], ids=str)
 def test_sixty_texts_are_close_to_the_better_of_always_and_never(costs, shape, noise):
-    """Of chances from a beta distribution, on a clock to which other programs add."""
+    """Draw acceptance rates from a beta distribution, on a clock to which other programs add."""
     slope, draft, read = costs
     simulation, dice, room = Simulation(costs, noise), Random(5), 128
     spent, always = 0.0, 0.0
@@ -133,7 +133,7 @@ def test_sixty_texts_are_close_to_the_better_of_always_and_never(costs, shape, n
 
 @pytest.mark.parametrize("costs", COSTS, ids=str)
 def test_short_generations_pay_for_trials_in_common(costs):
-    """A trial may cost more than one of them allows for."""
+    """Spread a trial over generations, as it may cost more than one of them allows for."""
     simulation = Simulation(costs)
     simulation.generate(128, 0.0)
     speeds = [simulation.generate(128, 0.0) for _ in range(30)]
@@ -154,7 +154,7 @@ def test_a_short_text_does_not_begin_with_a_trial_that_it_cannot_win_back(window
 
 
 def test_what_was_won_pays_for_stretches_that_lose_and_for_little_more():
-    """Of every 24 tokens six cannot be predicted. Then come texts of which nothing can be."""
+    """Draft for texts of which six of every 24 tokens cannot be predicted, then for texts of which none can."""
     simulation = Simulation((0.02, 0.95, 0.02))
     speeds = [simulation.generate(512, lambda place: 0.95 if place % 24 >= 6 else 0.0) for _ in range(8)]
     assert sum(speeds) / len(speeds) > 1.2

@@ -34,7 +34,7 @@ def decode(pace: AdaptiveDraftLength, rows: int, rounds: int, dice: Random) -> l
 
 
 def test_the_more_rows_there_are_the_less_is_drafted():
-    """By costs of an int8 model on a core: the best widths are 5, 3 to 4, 2 to 3, none, and 5 again."""
+    """Choose widths by costs of an int8 model on a core: the best are 5, 3 to 4, 2 to 3, none, and 5 again."""
     pace, dice, found = AdaptiveDraftLength(CHAIN), Random(3), []
     pace.begin(100, 10_000)
     for rows in (1, 4, 12, 64, 1):

@@ -147,7 +147,7 @@ def test_graphs_with_the_same_weights_share_files(own, tmp_path, monkeypatch):
 
 
 def test_packed_weights_of_other_content_are_in_vain(tmp_path):
-    """Those of another processor, version or model: no hash of what is packed here is theirs."""
+    """Ignore packed weights of another processor, version or model, whose hashes match nothing that is packed here."""
     file = write_graph(tmp_path / "demo", "verify")
     graph, wrong = tmp_path / "demo" / file, tmp_path / "wrong"
     wrong.write_bytes(bytes(WIDTH * WIDTH * 4))
@@ -241,7 +241,7 @@ def test_small_weights_are_not_kept(own, tmp_path, monkeypatch):
 
 
 def test_several_buffers_of_a_kernel_lie_in_one_file(own, tmp_path):
-    """No kernel of ours has two; ONNX Runtime's format has room for them."""
+    """Pack two buffers of a kernel: none of ours has them, and ONNX Runtime's format allows them."""
     (tmp_path / "saved").write_bytes(bytes(range(256)) * 64)
     part = tmp_path / "part"
     part.mkdir()

@@ -159,7 +159,8 @@ def test_fields_and_buttons_have_names():
 
 
 def test_it_also_comes_from_a_replica_of_a_cluster():
-    """The proxy of `speccompile ray serve` forwards everything but /metrics to a replica, and returns its messages."""
+    """Forward everything but /metrics to a replica, as the proxy of `speccompile ray serve` does, and return its
+    messages."""
 
     class Handle:
         def __init__(self, replica):

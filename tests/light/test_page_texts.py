@@ -146,7 +146,7 @@ Promise.all([import(at("markdown.js")), import(at("lines.js"))])
 
 
 def test_markdown_is_what_people_mean_by_it(driver):
-    """In one piece, letter by letter, and with marks at any place: the elements are the same."""
+    """Compare elements of a text in one piece, letter by letter, and with marks at any place."""
     with talking(driver, say("x")) as (page, _):
         found = page.driver.execute_async_script(DRAW, list(MARKDOWN))
         assert isinstance(found, list), found

@@ -152,7 +152,7 @@ def test_mtp_layers_without_positions_on_three_axes_are_refused():
 @torch.no_grad()
 @pytest.mark.parametrize("axes", [(), (2, 1, 1)])
 def test_mask_rows_of_p_eagle_are_those_of_its_formula(tmp_path, axes):
-    """Nine tokens, of which two and three stand for rows of pictures; two masks behind them."""
+    """Compare nine tokens, of which two and three stand for rows of pictures; two masks behind them."""
     rope = {"rope_scaling": {"type": "mrope", "mrope_section": list(axes)}} if axes else {}
     folder = p_eagle(tmp_path, LlamaConfig(vocab_size=96, hidden_size=WIDTH, num_hidden_layers=2), "vllm", **rope)
     target = HeadTarget("some/target", 96, WIDTH, 2)

@@ -119,7 +119,7 @@ def test_recipes_without_end_are_refused(tmp_path, text, message):
 @pytest.mark.parametrize("read", [read_prompts, read_questions, read_lines], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("kind", ["a pipe", "a device"])
 def test_files_of_prompts_and_requests_are_regular_ones(tmp_path, read, kind):
-    """A pipe that nobody writes to would never end, and /dev/zero would take all memory."""
+    """Refuse a pipe, which would never end, and /dev/zero, which would take all memory."""
     path = tmp_path / "prompts.jsonl"
     os.mkfifo(path) if kind == "a pipe" else path.symlink_to("/dev/zero")
     with pytest.raises((OSError, UsageError), match="received a pipe, device or socket, expected a regular file"):

@@ -9,10 +9,10 @@ from transformers import LlamaConfig
 from speccompile.drafters import KINDS_SHARING_TARGET_WEIGHTS, KINDS_WITH_WEIGHTS
 from speccompile.errors import RecipeError
 from speccompile.recipe import VerifyPlan, load_recipe, make_plan
-from speccompile.recipe.capabilities import DRAFTER_KEYS, EXACT_METHODS, PLANNED, SUPPORT_TABLE, VERIFY_KEYS
+from speccompile.recipe.acceptance_methods import ACCEPTANCE_METHODS
+from speccompile.recipe.capabilities import DRAFTER_KEYS, PLANNED, SUPPORT_TABLE
 from speccompile.recipe.combinations import COMBINATIONS, KEYS, TREES
 from speccompile.recipe.schema import Drafter, Verify
-from speccompile.recipe.verification import PARAMETERS
 from tests.heads.every import HEADS
 
 DRAFTERS = {
@@ -216,14 +216,14 @@ def test_every_word_of_the_tables_is_known_everywhere():
         assert not set(WORDS[dimension]) & set(PLANNED[dimension])
     assert tuple(TREES) == WORDS["tree"]
     assert tuple(DRAFTER_KEYS) == WORDS["drafter"]
-    assert tuple(VERIFY_KEYS) == WORDS["method"]
-    assert set(EXACT_METHODS) < set(METHODS)
+    assert tuple(ACCEPTANCE_METHODS) == WORDS["method"]
+    assert [name for name, method in ACCEPTANCE_METHODS.items() if method.is_exact] == ["exact"]
 
 
 def test_every_key_of_the_sections_means_something_for_some_word():
     assert {name for names in DRAFTER_KEYS.values() for name in names} == set(Drafter.model_fields)
-    assert {name for names in VERIFY_KEYS.values() for name in names} == set(Verify.model_fields)
-    assert {"method", *PARAMETERS} == set(Verify.model_fields)
+    keys = [name for method in ACCEPTANCE_METHODS.values() for name in method.parameters]
+    assert ["method", *keys] == list(Verify.model_fields)  # and no two methods have one key
     assert {*KINDS_WITH_WEIGHTS, *MASKED} == {
         kind for kind, names in DRAFTER_KEYS.items() if {"model", "models"} & set(names)
     }

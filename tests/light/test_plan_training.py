@@ -196,7 +196,7 @@ def test_rows_of_a_target_with_states_do_not_learn(refused, make_checkpoint, tmp
 
 @pytest.mark.parametrize("kind", ["medusa", "hydra", "dflash", "dspark", "pass", "bita"])
 def test_a_new_drafter_reaches_as_far_as_a_round(planned, refused, kind):
-    """What it would leave, `build` would refuse: after the work."""
+    """Refuse before the work a drafter that `build` would refuse after it."""
     train = {"kind": kind, "depth": 2}
     found = refused("drafter.tokens=3", **train)
     assert "drafter.tokens: received 3 drafts after one another, expected at most 2" in found
@@ -214,7 +214,7 @@ def test_a_head_is_not_asked_for_more_than_it_drafts(planned, refused, head):
 
 @pytest.mark.parametrize("correction", ["drafter.taps=[layers.1.input]", "drafter.switches={norm_output: true}"])
 def test_what_corrects_a_folder_is_refused_of_a_new_one(refused, correction):
-    """The folder would say another thing than what was learnt."""
+    """Refuse corrections of a folder that does not exist yet: it would contradict its training."""
     assert f"{correction.partition('=')[0]}: received a value, expected it only with train.begin" in refused(correction)
 
 

@@ -29,7 +29,7 @@ def test_files_are_looked_for_beside_the_recipe_alone(written, planned, name, tm
 
 
 def test_a_folder_in_a_folder_is_no_data_set_of_the_hub(written, tmp_path, monkeypatch):
-    """The same holds for a recipe that is named from its own folder."""
+    """Refuse a missing relative folder, also in a recipe that is named from its own folder."""
     shutil.copytree(tmp_path / "docs", tmp_path / "some/docs")
     written(data={"files": "some/docs"})
     monkeypatch.chdir(tmp_path)
@@ -88,7 +88,7 @@ def test_the_kind_of_records_is_told_by_their_keys(planned, refused, tmp_path):
 @pytest.mark.parametrize(("precision", "each"), [("float32", 4), ("bfloat16", 2)])
 @pytest.mark.parametrize(("kind", "taps"), [("medusa", 1), ("eagle3", 4)])
 def test_the_size_of_features_on_the_disk_is_said(planned, precision, each, kind, taps):
-    """The estimate counts the taps, and the final norm once."""
+    """Count the taps, and the final norm once."""
     plan = planned(f"train.schedule.precision={precision}", kind=kind, data={"files": "docs", "features": "disk"})
     assert f"take {taps * each * SIZES['hidden_size'] / 1024:.3g} KiB a token" in "".join(plan.notes)
 

@@ -36,7 +36,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def _restored():
-    """Whatever a test chooses is undone."""
+    """Undo the choice of a test."""
     yield
     choose(NONE)
     for handler in [*LOGGER.handlers]:

@@ -43,7 +43,7 @@ def test_agreement_is_that_of_the_closed_form():
 
 
 def test_the_divergence_is_from_float32():
-    """It is not symmetric."""
+    """Compute the divergence in one direction: it is not symmetric."""
     other = np.array([0.7, 0.1, 0.1, 0.1])
     forward = quality.agreement(predictions([other] * 4), predictions([P] * 4))["kl_divergence"]
     back = quality.agreement(predictions([P] * 4), predictions([other] * 4))["kl_divergence"]
@@ -85,7 +85,7 @@ def test_blocks_of_many_positions_are_taken_in_parts(at_a_time, monkeypatch):
 
 @pytest.mark.parametrize(("kept", "places"), [(16, [0, 1, 2, 3]), (15, [0, 2]), (8, [0, 2]), (7, [0, 3]), (4, [0])])
 def test_few_positions_are_kept_of_many(kept, places, monkeypatch):
-    """At equal distances, and no more numbers than may be."""
+    """Keep positions at equal distances, and at most as many numbers as the limit."""
     monkeypatch.setattr(quality, "MAX_STORED_LOGPROBS", kept)
     random = np.random.default_rng(0).dirichlet(np.ones(4), 4)
     found = predictions(random)
@@ -124,7 +124,7 @@ class WholeWindows(ToyEngine):
     ],
 )
 def test_every_position_has_the_logits_of_its_text(changes, chunk):
-    """Whatever the bundle drafts, however many texts it takes at once, and in whatever windows they go."""
+    """Compare for several drafts, batches of texts, and widths of windows."""
     manifest = toy_manifest(prefill_chunk=500, **changes)
     engine = (ToyEngine if "tree" in changes else WholeWindows)(manifest)
     verify = next(graph for graph in manifest.graphs if graph.name == "verify")

@@ -66,7 +66,7 @@ def test_groups_in_order_need_no_order(tmp_path):
 
 
 def test_zero_points_of_the_first_gptq_format_are_one_more_across_a_word(tmp_path):
-    """As its writer took one away from each: from a zero point of 0 it borrowed of the next."""
+    """Undo the writer's subtraction of one, which from a zero point of 0 borrowed of the next."""
     stored = layer("gptq")[f"{LAYER}.qzeros"]
     zero_points = weight_of(tmp_path, layer("gptq"), gptq()).int4(slice(0, 32)).zero_points
     assert (zero_points == 0).any()

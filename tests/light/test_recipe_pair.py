@@ -64,7 +64,7 @@ def test_a_vocabulary_without_rows_for_all_tokens_is_refused(plan_with, ours, th
 
 
 def test_an_added_token_may_have_no_row(plan_with, tmp_path):
-    """As the image token of Gemma 3, 262144, which the model of 1 B has no row for."""
+    """Accept a token without a row, as the image token 262144 of Gemma 3 1B."""
     plan_with(target={"vocab_size": 16}, vocab_size=8)
     for name in ("our", "their"):
         tokenizer = Tokenizer.from_file(str(tmp_path / name / "tokenizer.json"))

@@ -51,8 +51,8 @@ def test_first_runs_are_not_timed():
 
 
 def test_the_speedup_is_estimated_by_what_rounds_of_each_width_cost():
-    """One round without drafts (1 s), one of 2 drafts (1.2 s and drafting), one of 4 (1.5 s and drafting): six tokens,
-    which take 6 s alone. A round of one draft costs what lies between."""
+    """Time a round without drafts (1 s), one of 2 drafts (1.2 s and drafting), one of 4 (1.5 s and drafting): six
+    tokens, which take 6 s alone. A round of one draft costs a time between."""
     policy = AdaptiveDraftLength(CHAIN)
     assert policy.estimated_speedup([0, 4], 6) is None
     policy.expect_times(TIMES)
@@ -74,7 +74,7 @@ def test_who_begins_with_times_drafts_in_the_first_round(fused):
 
 
 def test_expected_times_hold_until_rounds_without_drafts_were_timed_as_well():
-    """The first rounds of a process are slow: beside an expected round without drafts, those with drafts would lose."""
+    """Compare no measured round with an expected one: the first rounds of a process are slow, and drafts would lose."""
     policy = AdaptiveDraftLength(CHAIN)
     policy.expect_times(TIMES)
     policy.begin(40, 100)
@@ -171,7 +171,7 @@ def test_nothing_is_kept_without_a_cache(cache, monkeypatch):
 
 
 def test_no_turn_begins_that_would_end_behind_the_limit(monkeypatch):
-    """Each run takes a second; the first turn of two ways has a run of each, later ones have two."""
+    """Count turns of two ways with runs of a second: the first has a run of each, later ones have two."""
     seconds = [0.0]
 
     def run() -> None:

@@ -110,7 +110,7 @@ def test_scratch_has_as_many_lines_as_the_run_has_rows(engine):
 
 
 def test_scratch_of_many_widths_takes_no_more_memory_than_a_few(engine):
-    """A prompt's last part may be of any width: memory for each would be 200 times that of the widest here."""
+    """Run a prompt's last part at every width: memory for each would be 200 times that of the widest here."""
     widths = range(1, 401)
     for width in widths:
         engine.host_view("length", (ROWS,))[:], engine.host_view("window", (ROWS, width))[:] = 0, width

@@ -8,6 +8,7 @@ from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify.methods import make_acceptance
 from speccompile.compiler.step.verify.rules import Drafts, Exact
 from speccompile.compiler.step.verify.target import greedy_target, sampling_target
+from speccompile.recipe.acceptance_methods import ACCEPTANCE_METHODS
 from speccompile.tree import chain
 
 BATCH, ROWS, VOCABULARY, NODES = 4, 5, 13, 300
@@ -29,6 +30,13 @@ def accepts(method, parameters, logits, token):
             return rank < parameters["k"] and logits.max() - logits[token] <= parameters["gap"]
         case "bild":
             return -np.log(probs[token]) <= parameters["rollback"]
+
+
+def test_every_approximate_method_is_compared():
+    assert {*DEFAULTS} == {name for name, method in ACCEPTANCE_METHODS.items() if not method.is_exact}
+    assert {name: {*each} for name, each in DEFAULTS.items()} == {
+        name: {*ACCEPTANCE_METHODS[name].parameters} for name in DEFAULTS
+    }
 
 
 def rule_of(method, parameters):
@@ -110,7 +118,7 @@ def test_at_its_other_end_a_rule_accepts_all_or_nothing(logits, drafts, method, 
 @pytest.mark.parametrize("draws", [False, True])
 @pytest.mark.parametrize("lenience", [0.5, 1.0])
 def test_lenience_in_sampling_is_a_matter_of_chance(lenience, draws):
-    """At 1 as well, where it is exact: a certain draft that is the target's best is no less refused now and then."""
+    """Refuse a certain draft, the target's best token, now and then, also at lenience 1, where sampling is exact."""
     parameters = {"lenience": lenience}
     acceptance = make_acceptance("lenience", parameters, tree=chain(3), is_sampling=True, draws=draws)
     assert acceptance.speculative is not None
@@ -118,7 +126,7 @@ def test_lenience_in_sampling_is_a_matter_of_chance(lenience, draws):
 
 
 def test_a_token_that_cannot_be_said_has_no_part_in_the_entropy(logits, drafts):
-    """Some models give -inf for tokens that they do not have."""
+    """Leave out logits of -inf, which some models give for tokens that they do not have."""
     found = found_by("typical", DEFAULTS["typical"], torch.where(torch.arange(VOCABULARY) == 5, -1e9, logits), drafts)
     logits[:, :, 5] = -torch.inf
     assert torch.equal(found_by("typical", DEFAULTS["typical"], logits, drafts), found)

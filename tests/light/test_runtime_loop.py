@@ -97,7 +97,7 @@ def test_idle_rows_are_given_nothing_and_hold_no_length():
 
 
 def test_no_more_runs_stay_bound_than_few():
-    """Every width of a prompt's last part is a run of its own; what was not used for longest is bound again."""
+    """Bind a run for every width of a prompt's last part; the least recently used one is bound again."""
     bundle = toy_bundle(tokens=3, prefill_chunk=16)
     with patch("speccompile.runtime.rounds.bound_graphs.MAX_BINDINGS", 4):
         for length in (*range(1, 17), 3, 1):
@@ -204,7 +204,7 @@ def test_prompts_that_are_refused(prompt, message, text):
 
 
 def test_a_token_without_a_row_is_told_by_its_name(tmp_path):
-    """The bundle's own tokenizer gave the id: nobody has to tokenize anything anew."""
+    """Name the token of an id that the bundle's own tokenizer gave."""
     made = toy_tokenizer()
     made.add_special_tokens([f"<more {number}>" for number in range(300 - made.get_vocab_size())])
     made.save(str(tmp_path / "tokenizer.json"))

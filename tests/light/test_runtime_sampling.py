@@ -202,8 +202,7 @@ def test_a_penalized_row_that_has_ended_is_left_alone():
 
 
 def test_rows_draw_the_numbers_of_their_own_rounds():
-    """What decides over drafts is drawn once a round of a row, each from a stream of its own, and never for a row that
-    has ended."""
+    """Draw the numbers of a round once for each slot, from a stream of its own, and none for a slot that has ended."""
     bundle = toy_bundle(sampling=True, sample=True, batch_size=2, max_length=60)
     seen, made = [], []
     taken = bundle.engine._verify_row

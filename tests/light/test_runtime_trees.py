@@ -64,7 +64,7 @@ def test_a_branch_beside_the_best_is_accepted():
 
 
 def test_what_was_drafted_before_is_forgotten():
-    """The parents of the last generation's drafts are no tree for the next one's prompt."""
+    """Reset the parents of the last generation's drafts before the next prompt."""
     bundle = toy_bundle(tree="dynamic")
     parents, seen = bundle.engine.host_view("parents", (1, bundle.manifest.tokens + 1)), []
     parents[:] = 99

@@ -311,7 +311,7 @@ def test_what_was_spent_is_told():
 
 @pytest.mark.parametrize("step", ["start", "hold", "admit"])
 def test_a_request_that_was_just_taken_ends_with_the_error_of_the_engine(step, monkeypatch):
-    """It is no longer in the queue, and not in a slot yet."""
+    """Fail a request that has left the queue and has no slot yet."""
     made = scheduler(2)
     first = made.submit(PROMPT, max_new_tokens=4)
     if step == "hold":

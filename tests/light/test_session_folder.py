@@ -259,7 +259,7 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "states" in kind])
 def test_recurrent_states_go_on_from_whole_prompts(kind, tmp_path):
-    """The prompt's states are kept when it was read, since rounds move them beyond the text."""
+    """Keep a prompt's states when it was read, since rounds move them beyond the text."""
     make = {**KINDS[kind], "batch_size": 2}
     with restarted(tmp_path, **make) as service:
         answer = ask(service, PROMPT).token_ids

@@ -18,7 +18,7 @@ from tests.light.test_session_folder import PROMPT
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "drawn" not in kind])
 def test_a_preempted_text_goes_on_from_its_file(kind, tmp_path, monkeypatch):
-    """Its slot is overwritten meanwhile: what is not in the file would be read again."""
+    """Overwrite its slot meanwhile: tokens that are not in the file would be read again."""
     make, reused, resumable = {**KINDS[kind], "batch_size": 1}, [], DecodeLoop.resumable
 
     def noted(loop, content, row, **options):
@@ -57,8 +57,8 @@ def test_a_preempted_text_goes_on_from_its_file(kind, tmp_path, monkeypatch):
     ids=["one slot", "two slots"],
 )
 def test_a_full_queue_takes_what_gets_the_slot_of_a_running_sequence(running, submitted):
-    """That one waits in its place, so that no more than one batch waits beyond the limit. Who comes later or is less
-    urgent gets none that another waiting sequence will get."""
+    """Let the preempted sequence wait in its place, so that at most one batch waits beyond the limit. A later or less
+    urgent one gets no slot that another waiting sequence will get."""
     made = scheduler(len(running), Limits(scheduling_policy="priority", requests=1))
     taken = [made.submit(PROMPT, priority=priority, max_new_tokens=20) for priority in running[:1]]
     made.step()

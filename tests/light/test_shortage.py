@@ -64,7 +64,7 @@ def test_other_errors_are_not_taken_for_it(error):
 
 
 def test_a_text_that_names_it_is_not_taken_for_it():
-    """A prompt, a name of a tensor."""
+    """Tell an error from a prompt and a tensor's name with the same words."""
     assert out_of_memory_message(CheckpointError("tensor 'Cannot allocate memory' is missing")) is None
 
 
@@ -95,7 +95,7 @@ except Exception as error:
 
 
 def test_a_full_disk_is_known_from_a_library_in_another_language(tmp_path):
-    """A limit on the size of a file stands for the full disk."""
+    """Limit the size of files, as a full disk would."""
     command = [sys.executable, "-c", FILLS_THE_DISK, str(tmp_path / "x.safetensors")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("True\n", "")
@@ -122,7 +122,7 @@ raise SystemExit(exit_codes.run(group, ["go"]))
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of address space work on Linux")
 @pytest.mark.parametrize("kilobytes", [200_000, 1_000_000])
 def test_the_command_line_says_that_memory_ran_out(kilobytes):
-    """While a library is imported, and later."""
+    """Run out of memory while a library is imported, and later."""
     command = f"ulimit -Sv {kilobytes} && exec '{sys.executable}' -c '{IMPORTS}'"
     done = subprocess.run(
         ["bash", "-c", command], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}

@@ -34,7 +34,7 @@ SECTION = {
 
 @pytest.fixture
 def text(tmp_path):
-    """A tokenizer that writes the token of English before a text and an end behind it, as M2M100's."""
+    """Build a tokenizer that writes the token of English before a text and an end behind it, as M2M100's."""
     whole = FastTokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="<unk>"))
     whole.pre_tokenizer = pre_tokenizers.Whitespace()
     special = [("__en__", 2), ("</s>", 0)]

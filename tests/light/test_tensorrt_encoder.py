@@ -109,7 +109,7 @@ def test_another_engine_than_the_contracts_is_refused(tmp_path):
 
 
 def test_an_engine_of_tensorrt_has_the_encoder_where_pictures_are_seen():
-    """Without it, and with one that sees nothing: tests/light/test_bundle_consistency.py."""
+    """Find the encoder; tests/light/test_bundle_consistency.py checks bundles without it."""
     manifest = seeing(encodes=True)(toy_manifest())
     check_consistency(manifest, "manifest.json")
     (entry,) = manifest.engines

@@ -18,7 +18,7 @@ def machine(tmp_path, monkeypatch):
 @pytest.mark.parametrize("fused", [False, True], ids=["separate", "fused"])
 @flavours
 def test_sampling_and_trees_run_on_a_device(machine, rtx, fused):
-    """Every row has its own settings; a penalty lets the history grow, and graphs be bound anew."""
+    """Run slots with their own settings; a penalty lets the history grow, and graphs are bound again."""
     rows = [SamplingParams(1.2, seed=3), SamplingParams(0.7, repetition_penalty=1.5, seed=4)]
     options = {name: [getattr(row, name) for row in rows] for name in ("temperature", "repetition_penalty", "seed")}
     for tree in ("chain", "static", "dynamic"):

@@ -339,7 +339,7 @@ def test_a_character_that_waits_comes_before_a_special_token_that_stops(texts, k
 
 @pytest.mark.parametrize("kind", ["byte_level", "metaspace"])
 def test_a_stop_string_that_begins_the_held_text_ends_it_before_a_special_token(texts, kind):
-    """Here the stop string itself waits: an incomplete character."""
+    """Hold the stop string itself back: an incomplete character."""
     text = texts[kind]
     partial = text.encode("😀", special_tokens=False)[:-1]
     stream = IncrementalDetokenizer(text, text.encode("fox"), ["\ufffd"])

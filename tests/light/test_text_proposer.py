@@ -65,7 +65,7 @@ def test_nothing_is_drafted_in_the_middle_of_a_character(target, writer):
 
 
 def test_nothing_is_drafted_where_the_end_of_the_text_would_change(target, writer):
-    """The target has a token " fox", and would not have written it as three."""
+    """Draft nothing inside " fox", a token of the target, which would not have written it as three."""
     ids = byte_level().encode("the quick brown f").ids
     assert TextProposer(writer, target).propose(ids) == ([], [])
     assert len(writer.read) == 1

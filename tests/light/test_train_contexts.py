@@ -42,7 +42,7 @@ def test_prompts_stay_and_no_text_grows(learner):
 
 
 def test_what_stands_between_answers_is_the_drafters_as_well(learner):
-    """Behind the first prompt of a conversation, what its user said to an answer of somebody else's means nothing."""
+    """Leave out a user's reply to an answer that somebody else gave, behind the first prompt of a conversation."""
     tokens, real, learnt = texts()
     gaps = learnt.clone()
     gaps[:, 12] = False
@@ -90,7 +90,8 @@ def test_it_is_a_function_of_seed_step_and_prompt(learner):
 
 @torch.no_grad()
 def test_they_are_samples_of_what_the_drafter_says(learner):
-    """The mean of -log q over its samples is its mean entropy: not where it read its prompt in other places."""
+    """Compare the mean of -log q over its samples with its mean entropy; it differs where the prompt was read at other
+    positions."""
     tokens, real, learnt = texts(96, seed=3)
     own, own_real, own_learnt = sample_on_policy(learner, tokens, real, learnt, (), 0, 0)
     said = learner.network(own, attention_mask=own_real.long()).logits[:, :-1].log_softmax(-1)
@@ -146,7 +147,7 @@ def test_the_targets_vocabulary_may_be_smaller_or_larger(learner, tmp_path):
 
 
 def test_the_learner_is_left_as_it_was(learner):
-    """And what its folder says of how it likes to generate does not count."""
+    """Ignore the generation config in its folder."""
     batch = texts()
     expected = sample_on_policy(learner, *batch, (), 0, 0)
     network = learner.network

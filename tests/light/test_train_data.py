@@ -81,7 +81,7 @@ def test_hub_name(tmp_path, monkeypatch):
 
 
 def test_hub_that_does_not_answer(tmp_path, monkeypatch, caplog):
-    """What is in the cache is taken, and nothing is asked for again and again."""
+    """Read the cache, and ask the Hub once."""
     import datasets
 
     def no_answer(*args, **options):
@@ -239,7 +239,7 @@ def test_passages_of_texts_leave_room_for_answers(tmp_path):
 
 @pytest.mark.parametrize("kind", ["text", "prompts"])
 def test_answers_of_a_target(tmp_path, kind):
-    """All the way: what is asked, what transformers answers, what is learnt."""
+    """Follow a sample from the question to transformers' answer and the tokens that are learnt."""
     zoo.save("llama", tmp_path / "llama")
     ours = AutoTokenizer.from_pretrained(tmp_path / "llama")
     rows = [{"text": f"the self = {number}"} for number in range(12)]
@@ -299,7 +299,7 @@ def test_sample_is_shown(tmp_path):
 
 
 def test_token_ids_need_no_tokenizer(tmp_path):
-    """Those of a target that has none are learnt as they are, and shown so."""
+    """Learn and show token ids as they are, of a target without a tokenizer."""
     rows = [{"token_ids": [number, 3, 1, 4]} for number in range(10)]
     learnt, held_out = prepare(plan([write_lines(tmp_path / "ids.jsonl", rows)]), None, tmp_path / "work")
     assert len(learnt) + len(held_out) == 10

@@ -24,7 +24,7 @@ def test_shares_of_documents(tmp_path):
 
 
 def test_documents_go_where_they_went(tmp_path):
-    """Whatever else is in the data, and wherever they stand; doubles go together."""
+    """Keep each document's split when other data and other places change; equal ones go together."""
     file = write_lines(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS * 2])
     other = write_lines(tmp_path / "b.jsonl", [{"other": 1, "text": text} for text in reversed(TEXTS[10:])])
     pair = prepare(plan([file]), tokenizer(), tmp_path / "a")

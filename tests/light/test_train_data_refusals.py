@@ -137,7 +137,7 @@ def test_template_that_refuses(tmp_path):
 
 
 def test_masks_that_are_all_empty(tmp_path):
-    """What EAGLE's issue 286 trained on: nothing."""
+    """Refuse data of which nothing is learnt, as in EAGLE's issue 286."""
     rows = [{"messages": [USER, {"role": "bot", "content": "an answer"}]} for _ in range(9)]
     file = write_lines(tmp_path / "chats.jsonl", rows)
     with pytest.raises(RecipeError) as raised:

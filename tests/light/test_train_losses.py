@@ -82,7 +82,7 @@ def test_jsd_is_that_of_trl(beta, q_logits, p_logits, tokens):
 @pytest.mark.parametrize("hard", [0.0, 0.3])
 @pytest.mark.parametrize("vocabulary", [None, torch.tensor([7, 0, 3, 11, 12])])
 def test_gradients_are_finite_differences(kind, hard, vocabulary, p_logits, tokens):
-    """Of `hybrid` with its weight held where it is, as no gradient goes through it."""
+    """Hold the weight of `hybrid` where it is, as no gradient goes through it."""
     q_logits = drawn(ROWS, SIZE if vocabulary is None else len(vocabulary), seed=2).requires_grad_()
     settings = {"beta": 0.3, "hard": hard, "vocabulary": vocabulary}
     if kind != "hybrid":

@@ -160,7 +160,7 @@ def test_what_is_the_same_at_every_depth_is_asked_for_once():
 
 
 def test_curves_show_sums_and_counts_by_depth():
-    """Of a drafter that says what the target says: all is taken, all is right, but where it lacks the token."""
+    """Count for a drafter that says what the target says: all is accepted and right, but where it lacks the token."""
     whole, kept = seen(), KEPT
 
     class Same(Table):
@@ -245,7 +245,7 @@ def test_dpace_is_how_the_expected_run_changes_with_a_draft():
 
 
 def test_dpace_weighs_by_the_drafters_own_chances():
-    """Without a gradient; and a draft's weight falls the less, the likelier those before it are."""
+    """Weigh without a gradient: a draft's weight falls the less, the likelier those before it are."""
     whole, learner = seen(), Table(vocabulary=KEPT)
     plan = dataclasses.replace(PLAN, depth_weights="dpace")
     found = Objective(plan, DEPTH)(learner, whole, 0, 0)
@@ -264,7 +264,7 @@ def test_dpace_weighs_by_the_drafters_own_chances():
 
 
 def test_depths_do_not_change_the_scale():
-    """A drafter that is as good at every depth has the same loss however many depths are learnt."""
+    """Compare losses of a drafter that is as good at every depth, for several numbers of depths."""
 
     class Alike(Table):
         def forward(self, seen, anchors, depth):

@@ -118,7 +118,7 @@ class Listed:
 
 
 def test_the_next_drafter_learns_from_the_rest():
-    """Which is a corpus of its own: a training that goes on with another one is another training."""
+    """Train on a corpus of its own: to go on with another one is another training."""
     rows = [0, 1, 2, 3] * 12
     corpus = Dataset(Listed(rows), np.arange(3, 48), "key")
     left = unsolved_texts(corpus, Successor(), "first")

@@ -212,7 +212,7 @@ def test_the_check_builds_the_choice_and_compares(tune, plans, recipe):
 
 
 def test_costs_are_those_of_a_machine_as_fast_as_without_drafts(tune, recipe, monkeypatch):
-    """One that is ten times slower while bundles are measured makes no difference."""
+    """Slow the machine by ten while bundles are measured: no cost changes."""
     found = []
     for slower in (1.0, 10.0):
         costs = GraphCosts({1: slower, 2: 2 * slower, 3: 3 * slower}, slower / 2, slower / 4)
@@ -339,6 +339,6 @@ def test_a_prompt_that_does_not_fit_is_named(tune, recipe, tmp_path):
 
 
 def test_the_command_and_the_library_repeat_as_often():
-    """The command line writes the number down once more, as help must not wait for what the other imports."""
+    """Compare the number with the command's copy: help must not wait for the library's imports."""
     (option,) = (each for each in command.params if each.name == "repeats")
     assert option.default == Options().repeats

@@ -69,7 +69,7 @@ def chain_of(first: int, right: int, count: int) -> list[int]:
 @pytest.mark.parametrize("right", range(4))
 @pytest.mark.parametrize("shown", range(4))
 def test_a_chain_is_accepted_up_to_its_first_wrong_draft(n_given, right, shown):
-    """Of those that are shown; the token behind them is what the target says there."""
+    """Accept shown drafts; the token behind them is what the target says there."""
     given = [4, 9, 5][:n_given]
     drafts = chain_of(given[-1], right, 3)
     found = verified([*given, *drafts], n_given, n_given + shown)
@@ -121,7 +121,7 @@ def test_of_a_tree_the_accepted_path_is_committed_in_its_order(right, nodes, n_g
 
 
 def test_what_a_drafter_learns_from():
-    """The best tokens behind every row, and -1 where there is no token."""
+    """Return the best tokens behind every row, and -1 where there is no token."""
     found = verified([4, 9, 5, 6], 2, 3, successors=2)
     assert found.row_tokens[0].tolist() == [9, 5, *[-1] * (WIDTH - 2)]
     assert found.successors[0, :2, 0].tolist() == [said_after(9), said_after(5)]

@@ -40,7 +40,7 @@ def test_folder_in_which_another_run_works_is_refused(tmp_path: Path) -> None:
 
 
 def test_archives_for_devices_in_the_same_folder_are_no_source_distributions() -> None:
-    """They would be deleted, and taken for what wheels are made of."""
+    """Keep the archives, which would be deleted if wheels were made of them."""
     patterns = re.findall(r"/(speccompile-\S*\.tar\.gz)", (SCRIPTS / "wheels").read_text())
     assert len(patterns) == 3
     for pattern in patterns:

@@ -44,7 +44,7 @@ def shapes():
 
 @pytest.mark.parametrize("is_dynamic", [False, True])
 def test_a_tree_s_nodes_see_their_ancestors(is_dynamic):
-    """Two given tokens, whose last is the root, and padding behind."""
+    """Mask two given tokens, whose last is the root, and padding behind."""
     shape, nodes = shapes()[is_dynamic]
     assert nodes.depths.tolist() == [[0, 1, 1, 2, 2, 3]]
     layout = shape.layout(torch.zeros(1, 7, dtype=torch.int64), rows(2), rows(10), nodes)
@@ -75,7 +75,7 @@ def test_a_tree_s_nodes_see_their_ancestors(is_dynamic):
     ],
 )
 def test_of_a_tree_the_longest_accepted_path_is_kept(refused, path, is_dynamic):
-    """The first of several as long, and nothing behind a refused node."""
+    """Keep the first of several paths of the same length, and nothing behind a refused node."""
     shape, nodes = shapes()[is_dynamic]
     accepted = [node not in refused for node in range(6)]
     walk = shape.walk(rows(accepted), torch.zeros(1, 8, dtype=torch.int64), rows(2), nodes)

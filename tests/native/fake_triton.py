@@ -79,7 +79,7 @@ class Request:
 
     @property
     def error(self) -> TritonError:
-        """The one response, which must be an error."""
+        """Return the only response, which must be an error."""
         ((response, flags),) = self.sender.sent
         assert response.error is not None
         assert flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -87,7 +87,7 @@ class Request:
 
     @property
     def answers(self) -> list[dict[str, Any]]:
-        """The responses; only the last one may be marked as such."""
+        """Return the responses; only the last one may be marked as such."""
         assert [flags for _, flags in self.sender.sent] == [0] * (len(self.sender.sent) - 1) + [1]
         assert all(response.error is None for response, _ in self.sender.sent)
         return [{name: value.reshape(-1).tolist() for name, value in each.outputs.items()} for each, _ in

@@ -321,7 +321,7 @@ class NativeSession(_Handle):
                     yield row, text, tokens
 
     def cancel(self) -> None:
-        """From any thread: the step under way, or the next one, raises NativeError of kind CANCELLED."""
+        """Cancel from any thread: the step under way, or the next one, raises NativeError of kind CANCELLED."""
         self.library.spc_session_cancel(self.handle)
 
 

@@ -86,7 +86,7 @@ def test_a_number_that_is_too_large_for_a_field_is_one_error(lines: Lines, bundl
 
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_other_files_with_json(lines: Lines, tmp_path: Path, bomb: str) -> None:
-    """An index's header, and questions to the test's own program, which are read as requests are."""
+    """Damage an index's header, and questions to the test's own program, which are read as requests are."""
     (tmp_path / "index.json").write_text(BOMBS[bomb])
     check_refused(outcome(lambda: lines.ask("propose", [[1, 2]], index=str(tmp_path), drafts=2, depth=2)), tmp_path)
     if bomb != "exponent":

@@ -134,7 +134,7 @@ def test_library_needs_the_system_alone(symbols: dict[str, list[str]], native_li
 @pytest.mark.skipif(shutil.which("abidiff") is None, reason="abidiff is not installed (abigail-tools)")
 @needs_c
 def test_abidiff_finds_no_difference(native_library: Path, tmp_path: Path) -> None:
-    """Between the library and one that was made of the description alone."""
+    """Compare the library with one that was made of the description alone."""
     source, library = tmp_path / "described.c", tmp_path / native_library.name
     source.write_text('#include "speccompile.h"\n' + declarations("{ return 0; }"))
     link = ("-shared", "-fPIC", f"-Wl,--version-script={EXPORTS}", f"-Wl,-soname,libspeccompile.so.{locate.ABI}")

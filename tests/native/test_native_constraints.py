@@ -126,7 +126,7 @@ def test_tokens_of_other_families_have_the_same_bytes(ask: Ask, tmp_path: Path, 
 
 
 def test_what_no_token_can_write_ends_a_text(ask: Ask, tmp_path: Path):
-    """The tokenizer itself would write "unknown" for such a letter, without an end."""
+    """End at a letter for which the tokenizer itself would write "unknown"."""
     made = json.loads(tokenizers_of_families.llama2().to_str())
     vocabulary = made["model"]["vocab"]
     made["model"]["vocab"] = {name.replace("<0x", "<byte "): token for name, token in vocabulary.items()}

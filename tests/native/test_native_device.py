@@ -73,7 +73,7 @@ def test_a_plugin_that_cannot_be_loaded(program, bundle, onnxruntime_library, tm
 
 
 def test_a_machine_without_a_gpu(program, bundle, onnxruntime_library, tmp_path):
-    """There is a plugin, so the GPU is asked for."""
+    """Ask for the GPU where there is a plugin."""
     (tmp_path / "plugin.so").write_text("no library")
     lines = program("choose", onnxruntime_library, bundle, "nv_tensorrt_rtx", **{VARIABLE: str(tmp_path / "plugin.so")})
     if "cannot load" in lines[1]:

@@ -76,8 +76,8 @@ def test_texts_are_read_in_the_same_windows(opened, kind):
 @pytest.mark.parametrize("kind", ["sampled", "sampled, fused"])
 @pytest.mark.parametrize("settings", SAMPLED, ids=range(len(SAMPLED)))
 def test_sampled_rows_are_python_s(opened, kind, settings):
-    """The bundle's arithmetic penalizes the tokens before a window alone: with a penalty its tokens depend on the draft
-    length, which the clock must then not choose."""
+    """Compare sampled tokens with a fixed draft length: the bundle's arithmetic penalizes only the tokens before a
+    window, so with a penalty its tokens depend on that length."""
     both, batch = opened(kind), [prompt(length) for length in (3, 17, 8)]
     is_penalized = "repetition_penalty" in settings
     for way in WAYS:
@@ -94,7 +94,7 @@ def test_sequences_of_one_prompt_draw_apart(opened):
 
 
 def test_what_rounds_cost_is_recorded_alike(tmp_path, monkeypatch, native_library, onnxruntime_library):
-    """Each runtime has a record of its own, as its kernels are another file, in one form."""
+    """Compare the form of both records; each runtime has its own, as its kernels are another file."""
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path))
     both = SideBySide(write_arithmetic_bundle(tmp_path / "b"), native_library, onnxruntime_library)
     both.python.generate(prompt(6), max_new_tokens=40)
@@ -110,7 +110,7 @@ def test_what_rounds_cost_is_recorded_alike(tmp_path, monkeypatch, native_librar
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_end_where_they_must(opened, kind):
-    """At a length, at the end of the caches, at a token that ends, which is kept."""
+    """End at a length, at the end of the caches, and at an end token, which is kept."""
     both = opened(kind)
     for new_tokens in (1, 2, 3, 4, 5):
         (row,) = both.check([prompt(6)], max_new_tokens=new_tokens)
@@ -157,7 +157,7 @@ class Told:
 @pytest.mark.parametrize("depth", [DRAFTS, 2])
 @pytest.mark.parametrize("count", [0, 1, DRAFTS, DRAFTS + 1, 2 * DRAFTS])
 def test_what_the_host_proposes(tmp_path, native_library, onnxruntime_library, count, depth):
-    """As much of it as a round has room for, and no deeper than it may accept."""
+    """Take as many proposals as a round has room for, and none deeper than it may accept."""
     folder = write_arithmetic_bundle(tmp_path / "b", drafts=False, tokens=DRAFTS, depth=depth)
     for wrong in (0, 2, count):
         both = SideBySide(folder, native_library, onnxruntime_library, proposer=Told(count, wrong))

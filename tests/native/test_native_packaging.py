@@ -87,7 +87,7 @@ def test_nothing_installed_names_a_folder_of_this_machine(prefix: Path, native_b
 
 
 def test_image_without_python_is_small(prefix: Path, onnxruntime_library: Path) -> None:
-    """What the stage `native` of the Dockerfile copies, which is all that its target has beyond its base."""
+    """Measure the files that the stage `native` of the Dockerfile copies: its target adds no others to its base."""
     package = onnxruntime_library.parents[1]
     copied = [*filter(Path.is_file, prefix.rglob("*")), onnxruntime_library, *package.glob("*LICENSE*")]
     copied += [package / "ThirdPartyNotices.txt", EXAMPLES.parents[1] / "LICENSE"]
@@ -136,7 +136,7 @@ def test_cmake_refuses_a_version_that_is_not_there(prefix: Path, tmp_path: Path)
 
 
 def test_sources_are_part_of_another_project(tmp_path: Path) -> None:
-    """As by FetchContent. What the other project sets for itself stays, and its installation is its own."""
+    """Configure as FetchContent does. The other project keeps its own settings and its own installation."""
     how = f"""add_subdirectory({packaging.FOLDER} speccompile)
 get_target_property(type speccompile::speccompile TYPE)
 message(STATUS "type: ${{type}}, build type: '${{CMAKE_BUILD_TYPE}}'")"""

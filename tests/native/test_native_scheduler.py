@@ -195,7 +195,7 @@ def test_both_preempt_alike_and_tokens_stay_the_same(both, tmp_path, kind: str):
 
 @pytest.mark.parametrize("steps", [0, 2], ids=["at once", "in turn"])
 def test_a_full_queue_takes_who_gets_the_slot_of_another(both, tmp_path, steps: int):
-    """The queue exceeds its limit by at most as many requests as there are slots, whatever their priorities."""
+    """Exceed the queue's limit by at most as many requests as there are slots, whatever their priorities."""
     options: dict[str, Any] = {"max_new_tokens": 44, "ignore_eos": True, "adaptive": False}
     with both({"scheduling_policy": "priority", "requests": 1}, (1,), drafts=False) as schedulers:
         alone, taken = Alone(Bundle.open(tmp_path / "b", threads=1)), []
@@ -254,5 +254,5 @@ def test_wrong_options_are_refused_alike(both, options, message):
 
 @pytest.mark.parametrize("kind", [{}, {"has_slices": False}], ids=["slices", "whole"])
 def test_requests_of_several_threads_over_the_c_abi(native_build, onnxruntime_library, tmp_path, kind):
-    """And wrong calls, and what outlives its scheduler; tests/compile/test_native_sanitizers.py watches the memory."""
+    """Make wrong calls too, and outlive the scheduler; tests/compile/test_native_sanitizers.py watches the memory."""
     run(native_build / "test_schedulers", write_arithmetic_bundle(tmp_path / "b", **kind), onnxruntime_library)

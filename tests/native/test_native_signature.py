@@ -51,7 +51,7 @@ def sign_plain(folder: Path) -> None:
 
 
 def take_number(folder: Path) -> None:
-    """Another key with the number of the one that signed."""
+    """Return another key with the number of the one that signed."""
     signer = read_public_key(folder.parent / "key.pub")
     other = make_keys(folder.parent / "other")
     (folder.parent / "key.pub").write_text(PublicKey(signer.number, other.key).to_text())

@@ -77,7 +77,7 @@ REFUSED = [
 
 
 def test_both_refuse_another_order(tmp_path, native_build: Path, onnxruntime_library: Path):
-    """And hold what they held before."""
+    """Refuse, and keep the state of before."""
     admit = {
         "prompt": [3, 4, 5, 6, 7],
         "new_tokens": 9,

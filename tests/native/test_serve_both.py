@@ -32,7 +32,7 @@ HELLO = [{"role": "user", "content": "def"}]
 
 @pytest.fixture(scope="module")
 def servers(folders, native_build, onnxruntime_library) -> Iterator[dict[tuple[str, str], Running]]:
-    """Both servers over both bundles."""
+    """Start both servers over both bundles."""
     with ExitStack() as held:
         found = {}
         for kind in KINDS:
@@ -157,7 +157,7 @@ DEEP = [
 
 @pytest.mark.parametrize(("name", "path", "body", "status"), DEEP)
 def test_both_bound_the_nesting_of_values(servers, name, path, body, status):
-    """Also of those that neither a template nor a schema's keywords read."""
+    """Limit values that neither a template nor a schema's keywords read, too."""
     found = [servers[kind, name].ask("POST", path, body).status for kind in KINDS]
     assert found == [status, status]
 
@@ -290,7 +290,7 @@ def test_both_route_alike(servers, method, path):
 
 
 def test_metrics_have_the_names_of_pythons(servers):
-    """And the same help, types, labels and buckets."""
+    """Compare names, help, types, labels and buckets."""
 
     def series(running: Running) -> set[str]:
         running.complete(max_tokens=9)

@@ -85,7 +85,7 @@ def test_a_repository_for_the_native_backend(cli: Any, output: Path, libraries: 
 def test_the_libraries_are_those_that_are_installed(
     cli: Any, libraries: Path, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the layout of `speccompile.native.locations`."""
+    """Lay the libraries out as `speccompile.native.locations` does."""
     backend = libraries / "lib" / native.BACKEND
     backend.parent.mkdir()
     (libraries / native.BACKEND).rename(backend)

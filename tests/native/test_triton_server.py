@@ -60,7 +60,7 @@ def bundle(folder: Path) -> Bundle:
 
 @pytest.fixture(scope="module")
 def server(folder: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Serves the bundle as the model `python`, and as `native` where that can be compiled."""
+    """Serve the bundle as the model `python`, and as `native` where that can be compiled."""
     base = tmp_path_factory.mktemp("repository")
     environment = PYTHON.parents[1]
     write(
@@ -207,7 +207,7 @@ def batches(server: Server, model: str) -> int:
 
 
 def test_requests_that_wait_run_side_by_side(server: Server, model: str, bundle: Bundle) -> None:
-    """While one runs, three arrive: of these, two agree in what must be equal."""
+    """Send three while one runs: of these, two agree in what must be equal."""
     arrived, before = threading.Event(), batches(server, model)
 
     def occupy() -> None:
@@ -289,7 +289,7 @@ def test_a_server_that_reads_arrays_of_numpy_wrongly_is_refused(folder: Path, tm
 
 
 def test_numpy_1_gives_the_same_tokens(folder: Path, bundle: Bundle) -> None:
-    """The runtime by itself, in the environment of the server."""
+    """Run the runtime by itself, in the environment of the server."""
     code = """if True:
         import json, sys, numpy
         from speccompile.runtime import Bundle

@@ -55,7 +55,7 @@ class Server:
             )
 
     def wait(self) -> None:
-        """Until it is ready; a failure tells its log."""
+        """Wait until it is ready; a failure shows its log."""
         end = time.monotonic() + SECONDS
         while time.monotonic() < end and self.process.poll() is None:
             try:

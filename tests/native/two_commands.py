@@ -101,7 +101,7 @@ def model(built) -> Path:
 
 @pytest.fixture(scope="module")
 def silent(built) -> Path:
-    """Without a drafter and a tokenizer."""
+    """Return a bundle without a drafter and a tokenizer."""
     return built("none").path
 
 

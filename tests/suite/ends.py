@@ -31,7 +31,7 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Before the first child of the run: what it starts is known by its environment."""
+    """Mark the environment before the first child of the run, by which its processes are known."""
     config = session.config
     if is_worker(config) or config.option.collectonly or not Path("/proc/self/environ").exists():
         return
@@ -49,7 +49,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """When all fixtures have ended, and before the summary, which is to be the last that is said."""
+    """Check when all fixtures have ended, and before the summary, which is to be the last that is said."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     for command in _end(session.config, orderly=exitstatus != pytest.ExitCode.INTERRUPTED):
         if reporter is not None:

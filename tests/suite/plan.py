@@ -84,7 +84,7 @@ def shards(nodeids: Sequence[str], costs: Mapping[str, float], count: int) -> li
 
 
 def dearest_first(items: Sequence[T], file: Callable[[T], str], costs: Mapping[str, float]) -> list[T]:
-    """By files, those that take longest first, so that none of them begins when the others are through."""
+    """Sort by files, those that take longest first, so that none of them begins when the others are through."""
     return sorted(items, key=lambda item: (-costs.get(file(item), DEFAULT_SECONDS), file(item)))
 
 

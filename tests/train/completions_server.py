@@ -48,7 +48,7 @@ def serving(reply: Callable[[dict[str, Any], int], Reply]) -> Iterator[Completio
         do_GET = do_POST
 
         def log_message(self, *_: Any) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     served.port = server.server_address[1]

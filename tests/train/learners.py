@@ -47,7 +47,7 @@ def seen_by(plan: Plan, learner: TrainableDrafter, seed: int = 0) -> TeacherBatc
 
 
 def check_said(plan: Plan, depth: int) -> None:
-    """At several anchors and depths it says what the family's reference says, behind the text's own tokens."""
+    """Compare drafts at several anchors and depths with the reference of the method, behind the text's own tokens."""
     learner = learner_of(plan, depth)
     seen = seen_by(plan, learner)
     (teacher,) = module_of(plan.drafter.kind, "reference").teachers(drafter_context(open_round(plan).draft))
@@ -64,7 +64,7 @@ def check_said(plan: Plan, depth: int) -> None:
 
 
 def over_target(logits: Tensor, learner: TrainableDrafter, seen: TeacherBatch) -> Tensor:
-    """Over the target's tokens, -inf for those that the learner does not have."""
+    """Return scores over the target's tokens, -inf for those that the learner does not have."""
     if learner.vocabulary is None:
         return logits
     whole = torch.full((*logits.shape[:-1], seen.logits.shape[-1]), -torch.inf)

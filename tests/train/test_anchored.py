@@ -27,8 +27,8 @@ def said(learner, seen, anchors):
 
 
 def test_what_an_anchor_says_is_its_own(case):
-    """Whatever stands behind it, and whichever other anchors there are: no block sees another, nor later tokens but
-    those that its own drafts stand for."""
+    """Change what stands behind it, and other anchors: no block sees another, nor later tokens but those that its own
+    drafts stand for."""
     learner, seen = case
     anchors = torch.tensor([[2, 5, 6, 9], [1, 3, 8, 9]])
     together = said(learner, seen, anchors)
@@ -108,7 +108,8 @@ def test_what_is_guessed_lies_in_the_text_and_is_learnt():
 
 @pytest.mark.parametrize("kind", [*KINDS, "eagle3", "medusa", "model"])
 def test_the_plan_knows_what_the_learner_is(kind, tmp_path):
-    """Without torch: whether places cost a block each, and whether drafts depend on their depth."""
+    """Compare with the plan, made without torch: whether places cost a block each, and whether drafts depend on their
+    depth."""
     model = sites.target(tmp_path)
     sites.begin(tmp_path, model, kind)
     learner, training = sites.learner(sites.site(tmp_path, model, kind), DEPTH), DRAFTING_METHODS[kind].training

@@ -141,7 +141,8 @@ def test_what_transformers_draws_has_the_probabilities_of_the_target(target):
 
 @pytest.mark.parametrize("name", ["gpt2", "bloom", "mpt", "opt", "xglm", "mamba", "falcon_alibi", "gemma2"])
 def test_transformers_answers_side_by_side_as_alone(tmp_path, name):
-    """With positions that are learnt, turned, or none; with states; with windows."""
+    """Compare batches with single prompts, of models with learnt, rotary or no positions, with states, and with
+    windows."""
     folder = zoo.save(name, tmp_path / "target")
     plan, given = training_plan(folder, answers="transformers", max_new_tokens=8), prompts((40, 3, 17, 91, 17, 1))
     for row, prompt in zip(rows(make_answers(plan, given, tmp_path / "answers")), given, strict=True):
@@ -149,7 +150,7 @@ def test_transformers_answers_side_by_side_as_alone(tmp_path, name):
 
 
 def test_a_model_that_padding_changes_answers_prompts_of_one_length_together(target, caplog):
-    """What a model makes of padding is tried, not believed."""
+    """Try padding on the model before the answers are batched."""
     model, widths = zoo.model("llama"), []
     told = model.generate
 

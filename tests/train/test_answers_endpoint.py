@@ -161,7 +161,7 @@ def test_what_a_server_refuses(reply, kind, words, asked):
 
 
 def test_a_server_that_goes_away_stops_the_run_which_then_goes_on(target, tmp_path):
-    """The first two groups get their answers; a run without a server is one error; the next asks for the others."""
+    """Answer the first two groups; a run without a server is one error; the next asks for the others."""
     given = prompts([9] * 12)
     answer = generating(target)
 

@@ -125,7 +125,7 @@ def test_a_new_drafter_is_compiled(kind, tmp_path):
 @pytest.mark.parametrize("row", ["gpt2", "qwen2", "gemma2", "phi", "falcon", "mixtral"])
 @pytest.mark.parametrize("kind", ["eagle3", "medusa", "hydra", "eagle", "model"])
 def test_targets_of_other_forms_get_drafters(row, kind, tmp_path):
-    """Other names for sizes, other norms and heads with biases; a drafter that says finite numbers."""
+    """Begin with other names for sizes, other norms and heads with biases; the drafter says finite numbers."""
     model = sites.target(tmp_path, row)
     sites.begin(tmp_path, model, kind, dialect="speculators" if kind == "eagle3" else "")
     learner = sites.learner(sites.site(tmp_path, model, kind))

@@ -189,7 +189,7 @@ def started(folder, **keys):
 
 
 def test_a_disk_that_is_full_leaves_the_checkpoint_before(tmp_path):
-    """A limit on the size of files stands for the full disk, as a quota does."""
+    """Limit the size of files, as a full disk or a quota does."""
     run_until_it_fails(tmp_path, 5)
     before = names(tmp_path)
     with largest_file(2000), pytest.raises(TrainingError, match="could not be written: the disk is full"):

@@ -67,7 +67,7 @@ def greedy(teacher: Teacher, one: Answer) -> bool:
 @pytest.mark.sweep("a build of the demo, in a process of its own, for each kind")
 @pytest.mark.parametrize("kind", DRAFTERS)
 def test_compiled_rounds_are_the_simulated_ones(kind, tmp_path):
-    """In every round of every prompt. The two compute the same numbers in another order, so that tokens whose logits
+    """Compare every round of every prompt. The two compute the same numbers in another order, so tokens whose logits
     lie within float32's noise might change places: then the difference must say so, and no second prompt have one."""
     if find_spec(f"speccompile.drafters.{kind}.training") is None:
         pytest.skip(f"{kind} is not trained")
@@ -131,7 +131,7 @@ def test_weights_are_judged_as_they_were_saved(tmp_path):
 
 
 def test_a_recipe_is_judged_in_a_chain_whatever_it_has_beside(tmp_path):
-    """Before the folder that it names is there, too."""
+    """Evaluate before the folder that the recipe names exists, too."""
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
         f"""
@@ -188,7 +188,7 @@ def test_errors_of_the_other_process_are_raised_here(tmp_path):
 
 
 def test_a_compiled_loop_that_does_something_else_is_told(tmp_path, caplog, monkeypatch):
-    """The prompts of one checkpoint, beside rounds of none of its drafts."""
+    """Compare the prompts of one checkpoint with rounds of none of its drafts."""
     judged, tokens = checkpoint("eagle3"), 2
     learner = judged.learner(tokens, target())
     teacher = Teacher(target(), learner.taps)

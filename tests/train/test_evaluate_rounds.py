@@ -24,7 +24,7 @@ def teacher() -> Teacher:
 )
 @settings(max_examples=300)
 def test_rounds_are_counted_as_the_runtime_counts_them(accepted, room, max_new_tokens, end):
-    """The runtime's own row takes what a loop gives it, the drafts behind the text's end included."""
+    """Count by the runtime's own row, the drafts behind the text's end included."""
     eos, prompt = 1000, [7, 7]
     text = [eos if place == end else place for place in range(60)]
     row = SequenceState(prompt, max_new_tokens, len(prompt) + room, (eos,), None)
@@ -130,7 +130,7 @@ def test_texts_that_part_are_the_targets_difference(teacher):
 
 
 def test_a_target_in_fewer_bits_explains_more():
-    """A prompt of one token, whose text ends elsewhere: what is simulated with a coarse target is as coarse."""
+    """Explain a prompt of one token, whose text ends elsewhere, by a simulated coarse target."""
     model = zoo.model("llama").to(torch.bfloat16)
     learner, coarse = KINDS["even"](), Teacher(model, ())
     one, other = (SimulatedDecoding("", (Answer((3,), new),), ((1, 1),)) for new in ((5, 6, 7), (5, 6, 8)))

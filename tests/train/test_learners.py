@@ -118,7 +118,7 @@ def test_saved_in_its_own_dialect_it_says_the_same(case, tmp_path):
     "dialect", ["SafeAILab", "AngelSlim", "nebius", "ModelOpt", "SpecForge", "speculators", "DeepSpec"]
 )
 def test_what_is_read_of_the_target_is_always_said(tmp_path, dialect):
-    """Where nobody says it, engines guess; what is said already stays as it is."""
+    """Write the taps that engines would otherwise guess; a folder that says them stays as it is."""
     case = sites.written(tmp_path, partial(eagle3, dialect=dialect), "eagle3", num_hidden_layers=7)
     learner = sites.learner(case, DEPTH)
     learner.save(tmp_path / "saved", torch.float32)
@@ -134,7 +134,7 @@ def test_what_is_read_of_the_target_is_always_said(tmp_path, dialect):
 
 
 def test_p_eagle_blocks_do_not_see_each_other(tmp_path):
-    """What is said behind one anchor is the same whichever others there are."""
+    """Compare an anchor's drafts with and without other anchors."""
     case = sites.written(tmp_path, partial(p_eagle, dialect="vllm"), "p_eagle")
     learner = sites.learner(case, DEPTH)
     seen = sites.seen(case.model, learner.taps, texts=1)

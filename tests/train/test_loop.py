@@ -96,7 +96,7 @@ def test_a_training_that_stops_goes_on_to_the_same_bits(tmp_path, settings):
 
 
 def test_dropout_is_drawn_by_part(tmp_path):
-    """The test above would not see it, if dropout did nothing."""
+    """Draw dropout that does something: the test above would not see it otherwise."""
     _, without = run(tmp_path / "without")
     _, dropped = run(tmp_path / "with", learner=Toy(dropout=0.3))
     assert not torch.equal(weights(without)["hidden.weight"], weights(dropped)["hidden.weight"])
@@ -172,7 +172,8 @@ def test_slow_products_in_bfloat16_are_computed_in_float32_and_told(tmp_path, mo
 
 
 def test_the_cost_of_bfloat16_is_measured():
-    """One library for both types that has no instructions for bfloat16 on AVX2; processors with them have neither."""
+    """Measure one library for both types: on AVX2 it has no instructions for bfloat16; processors with them have
+    neither."""
     script = "from speccompile.train.precision import bfloat16_cost; print(bfloat16_cost())"
     limited = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"}
     cost = float(subprocess.run([sys.executable, "-c", script], env=limited, capture_output=True, check=True).stdout)

@@ -133,8 +133,8 @@ def test_fsdp_gives_what_one_process_does(tmp_path, alone):
 
 @pytest.mark.sweep("the same pair of processes, by another optimizer")
 def test_muon_under_fsdp_sees_whole_matrices(tmp_path, alone):
-    """It makes them orthogonal in bfloat16, so that products of parts round otherwise: by 2 % of what changed. Of a
-    part of a matrix it would make something else altogether."""
+    """Compare orthogonal updates in bfloat16, where products of parts round otherwise: by 2 % of what changed. Parts of
+    a matrix would give something else altogether."""
     launched(tmp_path, with_curves=True, sharded=True, matrix_rate=0.02)
     assert_alike(tmp_path, alone / "muon", rtol=0, atol=5e-3)
 

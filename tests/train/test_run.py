@@ -34,7 +34,7 @@ LENGTH, STEPS = 24, 3
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four layers of a few hundred thousand weights, and twenty texts beside them."""
+    """Make four layers of a few hundred thousand weights, and twenty texts beside them."""
     folder = tmp_path_factory.mktemp("training")
     zoo.lively(zoo.config("llama", num_hidden_layers=4)).save_pretrained(folder / "target")
     zoo.byte_tokenizer().save_pretrained(folder / "target")
@@ -150,7 +150,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(recipe, tmp_path, monk
     ],
 )
 def test_a_full_disk_is_one_error_and_the_rest_goes_on(recipe, tmp_path, monkeypatch, owner, name, folder):
-    """A limit of files stands for it: the system refuses what is longer."""
+    """Limit the size of files: the system refuses longer ones."""
     path, real = recipe("medusa"), getattr(owner, name)
 
     def limited(*arguments):
@@ -167,7 +167,7 @@ def test_a_full_disk_is_one_error_and_the_rest_goes_on(recipe, tmp_path, monkeyp
 
 
 def test_nothing_stays_of_what_is_built_to_be_judged(recipe, tmp_path, monkeypatch):
-    """A bundle of a process that was killed lies where the next training makes room."""
+    """Delete the bundle of a killed process where the next training makes room."""
 
     def leave_half(module, job, about):
         (Path(job["work"]) / "compiled-x" / "bundle").mkdir(parents=True)
@@ -200,8 +200,8 @@ def test_another_training_is_refused_before_anything_is_written(recipe, tmp_path
 
 
 def test_a_training_may_go_on_for_longer(recipe):
-    """So long that it would have warmed up for longer. And be judged at other times, but by the same rounds: another
-    depth gives scores that are no match."""
+    """Go on so long that it would have warmed up for longer, and evaluate at other times, but by the same rounds:
+    scores of another depth are no match."""
     path = recipe("medusa")
     trained(path)
     with pytest.raises(SpeccompileError, match=r"evaluate\.depth: received 2, expected 4"):
@@ -239,7 +239,7 @@ def test_the_targets_own_answers_are_learnt(recipe, target, by):
 
 
 def test_the_targets_own_mtp_layers_are_trained_on(recipe, tmp_path):
-    """A copy of the target is left, which is target and drafter at once."""
+    """Leave a copy of the target, which is target and drafter at once."""
     path = recipe("mtp")
     mtp_target(tmp_path / "whole", "mimo")
     zoo.byte_tokenizer().save_pretrained(tmp_path / "whole")
@@ -248,7 +248,7 @@ def test_the_targets_own_mtp_layers_are_trained_on(recipe, tmp_path):
 
 
 def test_prompts_that_another_drafter_answers_are_dropped(recipe, tmp_path):
-    """The target itself reproduces all of its answers; a random model next to none."""
+    """Drop all answers for the target itself, which reproduces them; a random model reproduces next to none."""
     trained(recipe("model"))
     (tmp_path / "new").rename(tmp_path / "first")
     path = recipe("model", loss={"drop": "first"})
@@ -295,7 +295,7 @@ def test_the_command_says_what_was_done_and_how_to_go_on(recipe, tmp_path, capsy
 
 
 def test_a_drafter_is_left_without_its_curves_and_without_a_round(recipe, tmp_path, capsys):
-    """Somebody took the curves of a finished training away; another has prompts whose answers are one token each."""
+    """Finish where the curves were deleted, and where all answers have one token."""
     path = recipe("medusa")
     trained(path)
     shutil.rmtree(tmp_path / "new")

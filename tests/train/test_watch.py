@@ -69,7 +69,8 @@ def test_a_batch_that_weighs_nothing_is_named(tmp_path):
 
 
 def test_a_loss_that_explodes_stops_and_leaves_what_was_good(tmp_path):
-    """A rate of 300 for AdamW: weights of some tenths become hundreds. What is kept is from before."""
+    """Train with a rate of 300 for AdamW: weights of some tenths become hundreds. The kept checkpoint is an earlier
+    one."""
     with pytest.raises(
         TrainingError, match=r"the loss explodes: it was .* in the last steps, expected at most .*its s"
     ):

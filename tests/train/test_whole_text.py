@@ -78,7 +78,7 @@ def test_attends_as_the_neutral_op(form):
 
 
 def test_latent_rows_attend_as_the_neutral_op():
-    """A key is the row of keys with the row of values behind it."""
+    """Attend with keys that are the row of keys with the row of values behind it."""
     ran = Ran(0, 0)
     query = drawn(BATCH, HEADS, LENGTH, 2 * WIDTH, seed=40)
     (_, keys, values), asked = ran.steps[0], replace(asked_for(0.0, sinks=True), is_latent=True)

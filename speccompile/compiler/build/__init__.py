@@ -2,7 +2,9 @@
 
 checkpoint -> probe -> trace -> neutral graph -> lowered graphs -> proof -> engines -> bundle
 
+In: a `plan.Plan`. Out: a bundle folder, or one error and nothing left behind.
 Every stage gets a record of its own inputs (`inputs` opens the plan), of which the keys of its cached steps are made.
+Imported by `measure`, `train` and `cli`; imports every room of the compiler, and `recipe`.
 """
 
 import shutil
@@ -60,10 +62,9 @@ def build(
     prove=False skips the proof, and the bundle says so. dump_graphs: a folder for the neutral and lowered graphs.
     reduce: write the smallest graph that fails in the same way, for each that TensorRT refuses, to OUTPUT.reduced.
     remember: use the build cache (see `build.cached_steps`). recipe: text of a recipe that was made for the build, kept
-    in the bundle as recipe.yaml. Raises PromptError for a prompt of the proof or a held-out
-    text of a wrong length, before the work; ProofError, and keeps nothing, when the bundle does not give the
-    reference's tokens; CheckpointError for files that change during the build; EngineError for engines that could not
-    be built, after all other engines.
+    in the bundle as recipe.yaml. Raise PromptError for a prompt of the proof or a held-out text of a wrong length,
+    before the work; ProofError, and keep nothing, when the bundle does not give the reference's tokens; CheckpointError
+    for files that change during the build; EngineError for engines that could not be built, after all other engines.
     """
     if dump_graphs:
         _make_folder(dump_graphs)
@@ -71,13 +72,8 @@ def build(
     deferred = check_builders(stages.engines)
     steps = CachedSteps(FolderCache.named(BUILDS) if remember else None)
     with settled_heap(), Interrupts() as interrupts, BundleWriter(output) as writer, ExitStack() as stack:
-        checkpoints = [stack.enter_context(each) for each in _checkpoints(plan)]
-        folder = writer.folder
-        if plan.target.facts.tokenizer:
-            write_tokenizer(plan.target.folder, folder)
-        else:
-            warn_without_tokenizer(plan.target.folder)
-        put_index(plan.drafter.retrieval, plan.drafter.tree, folder)
+        checkpoints, folder = [stack.enter_context(each) for each in _checkpoints(plan)], writer.folder
+        _write_texts(plan, folder)
         build_writer(plan, folder, partial(build, prove=prove, remember=remember))
         prefixes = prefix_token_ids(plan.prefixes, folder, plan.max_length)
         prompts = proof_prompts(stages.prompts, folder) if prove or is_calibrated(plan.engines) else []
@@ -92,31 +88,50 @@ def build(
         manifest = make_manifest(open_round(plan), Description.of(plan), parts, folder)
         proof: dict[str, Any] = {"proven": False}
         if prove:
-            proof = _prove(stages, parts, lowered, manifest, folder, prompts, texts, steps)
-            if stages.encoder is not None:
-                proof["graphs"] += encoded
-                proof["images"] = _prove_images(stages, parts, lowered, manifest, folder, steps)
+            proof = _prove(stages, parts, lowered, manifest, folder, prompts, texts, steps, encoded)
         _check(checkpoints, interrupts)
         reduce_into = Path(f"{output}.reduced") if reduce else None
         built = build_engines(stages.engines, lowered, deferred, folder, reduce_into, manifest.catch_up, encoder)
         interrupts.check()
         _check(checkpoints, interrupts)
         if built.entries:
-            with log_step("writing the bundle"):
-                manifest = replace(manifest, engines=tuple(built.entries))
-                if recipe is not None:
-                    (folder / FILE_NAME).write_text(recipe, encoding="utf-8")
-                read = {file for entry in built.entries for file in engine_files(entry)}
-                delete_unreferenced(folder, read | encoder_files(stages.encoder, built.entries))
-                lock = make_lock(plan)
-                if prefixes:
-                    writer.stage(manifest, lock, proof)  # a prefix names the hashes of what computes it
-                    shown, most = prompts if prove else [], plan.prove.max_new_tokens
-                    proof["prefixes"] = add_prefixes(prefixes, folder, built.entries, shown, most)
-                writer.finish(manifest, lock, proof)
+            manifest = replace(manifest, engines=tuple(built.entries))
+            read = {file for entry in built.entries for file in engine_files(entry)}
+            delete_unreferenced(folder, read | encoder_files(stages.encoder, built.entries))
+            _write(writer, plan, manifest, proof, prefixes, prompts if prove else [], recipe)
     if built.failures:
         raise combined_error(built.failures, built.entries, output)
     return output
+
+
+def _write_texts(plan: Plan, folder: Path) -> None:
+    """Write the tokenizer and the index of texts into the bundle."""
+    if plan.target.facts.tokenizer:
+        write_tokenizer(plan.target.folder, folder)
+    else:
+        warn_without_tokenizer(plan.target.folder)
+    put_index(plan.drafter.retrieval, plan.drafter.tree, folder)
+
+
+def _write(
+    writer: BundleWriter,
+    plan: Plan,
+    manifest: Manifest,
+    proof: dict[str, Any],
+    prefixes: dict[str, list[int]],
+    prompts: list[list[int]],
+    recipe: str | None,
+) -> None:
+    """Write the recipe, manifest, lock, proof and hashes. prompts: of the prefixes' proof, none without a proof."""
+    with log_step("writing the bundle"):
+        if recipe is not None:
+            (writer.folder / FILE_NAME).write_text(recipe, encoding="utf-8")
+        lock = make_lock(plan)
+        if prefixes:
+            writer.stage(manifest, lock, proof)  # a prefix names the hashes of what computes it
+            most = plan.prove.max_new_tokens
+            proof["prefixes"] = add_prefixes(prefixes, writer.folder, manifest.engines, prompts, most)
+        writer.finish(manifest, lock, proof)
 
 
 def _prove(
@@ -128,7 +143,9 @@ def _prove(
     prompts: list[list[int]],
     texts: list[list[int]],
     steps: CachedSteps,
+    encoded: list[dict[str, Any]],
 ) -> dict[str, Any]:
+    """Return the content of proof.json. encoded: rows of the encoder of pictures."""
     inputs, lower, sources = stages.proof, stages.lower, proof_sources(stages.prompts)
     rows = [row for part in parts for row in part.proofs]
     rows += prove_traced_encoders(stages.trace.encoders, parts, folder, steps)
@@ -154,6 +171,9 @@ def _prove(
         compared = compare_acceptance(inputs.acceptance, manifest, engines, folder, prompts, texts, steps)
         if compared:
             proof["quality"]["cache_acceptance"] = compared
+    if stages.encoder is not None:
+        rows += encoded
+        proof["images"] = _prove_images(stages, parts, lowered, manifest, folder, steps)
     return proof
 
 

@@ -164,28 +164,11 @@ def prove_tokens(
     """
     rows: list[dict[str, Any]] = []
     found: list[list[tokens.GeneratedTokens]] = []
-    loaded: list[nn.Module] = []
-
-    def model() -> nn.Module:
-        """Return the reference model, loaded at first use."""
-        if not loaded:
-            own = round_caches(load_model(inputs.target.folder, inputs.max_length), inputs.cache)
-            loaded.append(padding(own, inputs.padded))
-        return loaded[0]
-
+    model = _Reference(inputs)
     for engine in engines:
         row, written = _prove_engine(inputs, manifest, engine, folder, prompts, steps, sources)
+        row["transformers"] = _compare_with_transformers(inputs, engine, written, model, steps)
         found.append(written)
-
-        def against(engine: ProofEngine = engine, written: list[tokens.GeneratedTokens] = written) -> dict[str, Any]:
-            with log_step(f"proving tokens of {engine.lowered.name} against transformers"):
-                return reference.check_tokens(model(), written, reference.judging_precision(model(), engine.entry))
-
-        compared = TransformersInputs(
-            inputs.target, inputs.max_length, inputs.cache, _json(written), engine.entry.precision, engine.entry.backend
-        )
-        title = f"proving tokens of {engine.lowered.name} against transformers"
-        row["transformers"] = steps.result(title, compared, against)
         rows.append(row)
     draft = inputs.draft
     if draft is None or draft.drafter.head is None or not draft.drafter.head.taps:
@@ -200,6 +183,39 @@ def prove_tokens(
             return compare_interpretations(replace(drafter_context(draft, steps), model=model()), model(), texts)
 
     return rows, steps.result("probing how the head is read", HeadProbeInputs(draft, _json(found[0])), probe)
+
+
+class _Reference:
+    """The target as transformers run it, loaded by the first call."""
+
+    def __init__(self, inputs: TokenProofInputs) -> None:
+        self._inputs = inputs
+        self._model: nn.Module | None = None
+
+    def __call__(self) -> nn.Module:
+        if self._model is None:
+            own = round_caches(load_model(self._inputs.target.folder, self._inputs.max_length), self._inputs.cache)
+            self._model = padding(own, self._inputs.padded)
+        return self._model
+
+
+def _compare_with_transformers(
+    inputs: TokenProofInputs,
+    engine: ProofEngine,
+    written: list[tokens.GeneratedTokens],
+    model: _Reference,
+    steps: CachedSteps,
+) -> dict[str, Any]:
+    entry, title = engine.entry, f"proving tokens of {engine.lowered.name} against transformers"
+
+    def compare() -> dict[str, Any]:
+        with log_step(title):
+            return reference.check_tokens(model(), written, reference.judging_precision(model(), entry))
+
+    compared = TransformersInputs(
+        inputs.target, inputs.max_length, inputs.cache, _json(written), entry.precision, entry.backend
+    )
+    return steps.result(title, compared, compare)
 
 
 def _prove_engine(

@@ -1,7 +1,8 @@
 """ONNX -> TensorRT engine, for both flavours: settings, a builder in a separate process, a cache.
 
+In: a graph's file and settings. Out: an engine's file and its size in memory, or EngineError.
 It also runs on the device (`speccompile finish`), so it imports only errors, contract, progress, bundle, the standard
-library and a TensorRT module, which comes as an argument.
+library and a TensorRT module, which comes as an argument. Imported by `diagnose`, `build` and `cli`.
 """
 
 from speccompile.compiler.engines.build import build_or_load, check_limits, plan_file, store_weights_once

@@ -3,8 +3,8 @@
 reference  transformers eager: logits and greedy tokens; `tolerance`: bounds of differences, and near-ties
 graphs     neutral against eager, lowered against neutral; `weights`: quantized ones against the model's
 drafts     drafts against transformers eager, by teacher forcing; `drawn`: sampled ones, and their distribution
-tokens     speculative against autoregressive and the reference; `seeds`: at temperature > 0, deterministic drafts
-distribution  samples of an engine against the target's own probabilities; `counts` of them, `chi_square`: the test
-filters    effect of sampling settings on logits, in numpy; `processors`: in transformers
-quality    loss of a precision: perplexity of texts, and agreement with float32
+tokens     speculative against autoregressive and the reference; `distribution`: samples against the target's own
+
+In: graphs, prompts and a checkpoint. Out: rows of proof.json, or ProofError with the first difference.
+Imported by `diagnose`, `drafters`, `build`, `train` and `cli`; imports `lower`, `runtime` and what lies below.
 """

@@ -1,10 +1,9 @@
 """One round as torch modules: verify a window over committed caches, accept, commit, then draft the next window.
 
-ops        neutral ops and their meaning in eager torch
-attention  hook through which any transformers decoder attends to `[committed rows | in-step rows]`
-recurrence hook for layers with a recurrent state; `recurrent_state`: these states in a pass
-layers     decoder layers and final norm of a model; `taps`: hidden states inside; `frequencies`: of rotary positions
-decoder    a transformers model as a function of tokens, positions and caches
-sampling   distributions under the sampling settings, and draws among candidates
-verify     run the target over the window, whose layout is `window`'s, accept, commit; `draft`: the drafters
+`ops` are the neutral ops in eager torch; `attention` and `recurrence` the hooks by which any transformers decoder reads
+caches and states; `decoder` a model as a function of tokens, positions and caches; `sampling` the distributions.
+`verify` runs the target over the window, accepts and commits; `draft` has what drafters share.
+
+In: a module of transformers and the contract of buffers. Out: modules that `lower` traces.
+Imported by `models`, `lower`, `prove`, `drafters` and `build`; imports `weights` and what lies below.
 """

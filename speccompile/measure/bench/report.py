@@ -102,11 +102,11 @@ def make_report(
     """Return the report of a run of `measure` with the same options. threads: number of the engine's threads."""
     manifest, around = bundle.manifest, surroundings or Measurements()
     temperature, seed = sampling.pop("temperature", 0.0), sampling.pop("seed", None)
-    comparable = bundle.speculative and not (temperature and manifest.sample)
-    differences = tuple(found for case in cases if (found := case.difference())) if comparable else ()
+    differences = _differences(cases) if bundle.speculative and not (temperature and manifest.sample) else None
     ours = make_mode_statistics([case.speculative for case in cases]) if bundle.speculative else None
     theirs = make_mode_statistics([case.autoregressive for case in cases])
     runs = [one for case in cases for one in generations(case.speculative)]
+    first = [one for case in cases for one in generations(case.speculative[:1])]
     pairs = _pairs(cases)
     graphs, context = bundle.entry.graphs, around.context
     return Report(
@@ -133,16 +133,18 @@ def make_report(
         autoregressive=theirs,
         speedup=_ratio(pairs, lambda generation: generation.tokens_per_second),
         decode_speedup=_ratio(pairs, decode_rate),
-        acceptance_by_depth=acceptance_by_depth(
-            [one for case in cases for one in generations(case.speculative[:1])], manifest
-        ),
+        acceptance_by_depth=acceptance_by_depth(first, manifest),
         groups=make_groups(cases),
         costs=make_budget(around.costs, context, manifest, runs) if around.costs else None,
         roofline=make_roofline(around.reading, manifest, graphs, context, ours, theirs) if around.reading else None,
-        equal_prompts=len(cases) - len(differences) if comparable else None,
-        differences=differences,
+        equal_prompts=None if differences is None else len(cases) - len(differences),
+        differences=differences or (),
         versions=library_versions(bundle.entry.backend),
     )
+
+
+def _differences(cases: Sequence[PromptRuns]) -> tuple[Divergence, ...]:
+    return tuple(found for case in cases if (found := case.difference()))
 
 
 def mean_context(cases: Sequence[PromptRuns]) -> int:

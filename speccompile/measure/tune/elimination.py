@@ -99,7 +99,7 @@ class Elimination:
 
     @property
     def _best(self) -> ScoredLayers:
-        """The best evaluated set; of equals, the one with fewer sublayers."""
+        """Return the best evaluated set; of equals, the one with fewer sublayers."""
         return max(self.judged.values(), key=lambda each: (each.tokens_per_second, -each.layers.halves))
 
     def _eliminate(self, left: Sublayers) -> None:

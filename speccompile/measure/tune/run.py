@@ -68,7 +68,7 @@ class Tuning:
 
     @property
     def autoregressive(self) -> Candidate:
-        """The fastest candidate without a drafter."""
+        """Return the fastest candidate without a drafter."""
         return next(each for each in self.candidates if not each.drafts)
 
     @property

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,9 +29,12 @@ struct Hashes {
 Json read_json(const std::string& path);
 // hashes.json of a folder. verify: its digest as well. Throws Error(kBundle).
 Hashes read_hashes(const std::string& folder, bool verify);
-// Throws Error(kBundle) for the first file that is missing, truncated or outside `folder`. With `verify` then also for the
-// first that was edited, and tells how long that took when it was over a second.
+// Throws Error(kBundle) for the first file that is missing, truncated or outside `folder`, and with `verify` for the first
+// that was edited.
 void check_files(const std::string& folder, const Hashes& hashes, bool verify);
+// Throws Error(kBundle) for the first file whose content differs from its hash; tells how long that took when it was over a
+// second.
+void check_content(const std::string& folder, const Hashes& hashes, const std::set<std::string>& skipped = {});
 // BLAKE3 of a file's content, mapped and hashed on all cores, in hexadecimal digits. Throws Error(kBundle).
 std::string hash_file(const std::string& path);
 

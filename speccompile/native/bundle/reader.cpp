@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "../files.h"
 #include "../progress.h"
 #include "signature.h"
+#include "verified_files.h"
 
 namespace fs = std::filesystem;
 
@@ -107,6 +109,12 @@ void check_listed(const OpenedBundle& bundle) {
   }
 }
 
+void verify_content(const std::string& folder, const Hashes& hashes, bool skip_verified) {
+  const VerifiedFiles verified(folder, hashes);
+  check_content(folder, hashes, skip_verified ? verified.unchanged() : std::set<std::string>());
+  verified.store();
+}
+
 }  // namespace
 
 std::string OpenedBundle::path(const std::string& relative) const {
@@ -116,7 +124,7 @@ std::string OpenedBundle::path(const std::string& relative) const {
   return join_path(folder, relative);
 }
 
-OpenedBundle open_bundle(const std::string& folder, bool verify, const std::string& signed_by) {
+OpenedBundle open_bundle(const std::string& folder, bool verify, const std::string& signed_by, bool skip_verified) {
   OpenedBundle bundle;
   bundle.folder = plain_path(folder);
   const Json manifest = read_manifest(bundle.folder);
@@ -126,7 +134,8 @@ OpenedBundle open_bundle(const std::string& folder, bool verify, const std::stri
     const std::string comment = check_signature(bundle.folder, bundle.hashes.content, *key);
     log(Level::kInfo, "signed by key " + key->name() + (comment.empty() ? "" : ": " + comment));
   }
-  check_files(bundle.folder, bundle.hashes, verify);
+  check_files(bundle.folder, bundle.hashes, false);
+  if (verify) verify_content(bundle.folder, bundle.hashes, skip_verified && !key);
   bundle.manifest = Manifest::from_json(manifest, join_path(bundle.folder, kManifest));
   bundle.lock = read_object(join_path(bundle.folder, kLock));
   bundle.proof = read_object(join_path(bundle.folder, kProof));

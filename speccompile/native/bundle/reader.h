@@ -20,8 +20,10 @@ struct OpenedBundle {
 };
 
 // verify: the files' hashes as well; structure, versions and paths are always looked at. signed_by: file of a public key of
-// minisign, "" for none; the bundle must have a signature by it. Throws Error(kBundle) naming the invalid file, Error(kUsage)
-// for `signed_by` without `verify` or without a key, and Error(kEngine) where signatures cannot be checked.
-OpenedBundle open_bundle(const std::string& folder, bool verify = true, const std::string& signed_by = "");
+// minisign, "" for none; the bundle must have a signature by it, and everything is compared. skip_verified: compare no file
+// that was compared here before and is unchanged since (verified_files.h). Throws Error(kBundle) naming the invalid file,
+// Error(kUsage) for `signed_by` without `verify` or without a key, and Error(kEngine) where signatures cannot be checked.
+OpenedBundle open_bundle(const std::string& folder, bool verify = true, const std::string& signed_by = "",
+                         bool skip_verified = false);
 
 }  // namespace spc

@@ -42,7 +42,7 @@ std::shared_ptr<const images::ImageReader> open_reader(const Ort& library, const
 
 Bundle::Bundle(const std::string& folder, const OpenOptions& options)
     : start_(wall_seconds()),
-      opened_(open_bundle(folder, options.verify, options.signed_by)),
+      opened_(open_bundle(folder, options.verify, options.signed_by, true)),
       library_(Ort::load(options.onnxruntime)),
       entry_(&choose(library_, opened_.manifest, options.engine)) {
   const speccompile::FloatMode mode;  // threads of ONNX Runtime take over how the one that makes them rounds

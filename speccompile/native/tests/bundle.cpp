@@ -94,7 +94,8 @@ Json of_files(const std::string& name, const Json& value, const Json& asked) {
   if (name == "sha256") return sha256(text);
   if (name == "parse") return Json::parse(text).canonical();
   if (name == "plain_path") return plain_path(text);
-  if (name == "open") return opened(open_bundle(text, asked["verify"].boolean(), asked["signed_by"].text()));
+  if (name == "open") return opened(
+        open_bundle(text, asked["verify"].boolean(), asked["signed_by"].text(), asked["skip_verified"].boolean()));
   if (name == "manifest") return Manifest::from_json(read_json(text), "manifest.json").name;
   if (name == "path") return open_bundle(value.list().at(0).text()).path(value.list().at(1).text());
   if (name == "external_data") {

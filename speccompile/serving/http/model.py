@@ -78,7 +78,7 @@ class ServedModel:
 
     @property
     def service(self) -> Service:
-        """The service. Raise RequestError with 503 also if its engine has failed."""
+        """Return the service. Raise RequestError with 503 also if its engine has failed."""
         if self._opened is not None and self.failure is not None:
             raise self._refusal(f"its engine has failed: {self.failure}")
         return self._open.service

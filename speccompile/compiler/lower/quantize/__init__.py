@@ -1,26 +1,10 @@
 """Quantize the linear layers of a neutral float32 graph. Everything else stays unchanged.
 
-form             word   linear layers              head                      their input activations
-native           int8   int8, a scale a column     the same                  int8, a scale a row
-(CPU)            int4   4 bits, a scale a block    int8, a scale a column    int8, a scale a block; the head's a row
-                 bfloat16, float32                 the same                  as it is
-                 stored  codes of a GGUF file      the same                  int8, a scale a block
-matmul_nbits     int8   8 bits, a scale for 32     the same                  as it is
-(CUDA)           int4   4 bits, a scale a block    8 bits, a scale for 32    as it is
-qdq              int8   int8, a scale a column     the same                  as it is
-(TensorRT)       int4   4 bits, a scale a block    int8, a scale a column    as it is
-                 w8a8   int8, a scale a column     the same                  int8, one fixed scale
-                 fp8    float8, a scale a column   the same                  float8, one fixed scale
+`native` writes the formats of our kernels, `matmul_nbits` those of ONNX Runtime on CUDA, `qdq` those of TensorRT:
+docs/explanation/kernels.md has a table of them. `passthrough` keeps the numbers of pre-quantized 4-bit weights.
 
-float8 is float8_e4m3fn. Routers of experts stay floats. On a CPU the embedding of tokens has the format of the head, a
-row in it being a column of the head, and a tied head reads the same numbers; elsewhere embeddings stay floats, and a
-tied head gets a copy. On a CPU even float32 has its own layout: `speccompile.compiler.lower.native`.
-
-Pre-quantized 4-bit weights keep their numbers in int4, if the block size divides the group size: see `passthrough`.
-
-The head has 8 bits, because 4 bits cost accuracy (KL divergence from float32 on the demo's prompts: layers in 4 bits
-0.010, head in 8 bits the same, head in 4 bits 0.018). It is quantized at all, because it is the largest weight for a
-large vocabulary.
+In: a graph and a precision. Out: the same graph with quantized weights, and a `QuantizeReport`.
+Imported by `lower`, `prove`, `build` and, for sizes, `recipe`; imports `lower.passes` and `weights`.
 """
 
 from dataclasses import replace

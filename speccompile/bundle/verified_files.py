@@ -1,0 +1,66 @@
+"""Files of bundles whose content was compared with its hash on this machine: they are not read again to open them.
+
+A bundle of 0.8 GB is hashed in about the time in which it generates its first token. A record in the cache folder holds
+the state of each file when it was compared: device, inode, size, and the times of its last change of content and of
+anything. The last of these cannot be set, so an edited, replaced or copied file is compared again.
+"""
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speccompile.bundle.file_hashes import MIN_STAMP_AGE
+from speccompile.bundle.hashes import Hashes
+from speccompile.bundle.result_cache import ResultCache
+
+NAME = "verified"
+"""Name of the cache."""
+
+State = list[int]
+"""Device, inode, size in bytes, and nanoseconds since 1970 of the last change of the content and of anything."""
+
+
+@dataclass(frozen=True)
+class VerifiedFiles:
+    """State of a bundle's files before they are compared, and in the record of an earlier comparison.
+
+    begun: seconds since 1970.
+    """
+
+    key: dict[str, Any]
+    begun: float
+    states: dict[str, State]
+    recorded: dict[str, Any]
+
+    @classmethod
+    def of(cls, folder: Path, hashes: Hashes) -> "VerifiedFiles":
+        """Return the states of the files that `hashes` lists; they must be there."""
+        key = {"folder": str(folder.resolve()), "digest": hashes.digest}
+        found = ResultCache.named(NAME).read(key) or {}
+        recorded = found.get("files")
+        return cls(key, time.time(), _states(folder, hashes.files), recorded if isinstance(recorded, dict) else {})
+
+    def unchanged(self) -> frozenset[str]:
+        """Return the files that have the state in which they were compared before."""
+        return frozenset(name for name, state in self.states.items() if self.recorded.get(name) == state)
+
+    def store(self, folder: Path) -> None:
+        """Record that all files were compared, but for those that changed meanwhile or shortly before: within one step
+        of the filesystem's clock a file can change again unseen."""
+        if len(self.unchanged()) == len(self.states):
+            return
+        oldest, now = (self.begun - MIN_STAMP_AGE) * 1e9, _states(folder, self.states)
+        files = {name: state for name, state in self.states.items() if now[name] == state and max(state[3:]) < oldest}
+        if files and files != self.recorded:
+            ResultCache.named(NAME).store(self.key, {"files": files})
+
+
+def _states(folder: Path, names: Iterable[str]) -> dict[str, State]:
+    return {name: _state((folder / name).stat()) for name in names}
+
+
+def _state(found: os.stat_result) -> State:
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
