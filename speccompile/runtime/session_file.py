@@ -50,6 +50,20 @@ class SessionFile:
     tensors: dict[str, tuple[str, Array]]
 
 
+def check_notes(notes: Mapping[str, str], path: Path) -> None:
+    """Raise UsageError for a note that no file can hold: one that is no text, or has half a surrogate pair."""
+    for name, text in notes.items():
+        if not (_is_text(name) and _is_text(text)):
+            raise UsageError(
+                f"{path}: received the note {name!r} with {text!r:.80}, expected Unicode texts",
+                hint="write a note as text, such as with json.dumps",
+            )
+
+
+def _is_text(note: object) -> bool:
+    return isinstance(note, str) and note.encode("utf-8", "ignore").decode() == note
+
+
 def write_session(path: Path, file: SessionFile) -> None:
     """Write a file, for its owner alone. Readers find the old file or the new one, complete; of several writers the
     last one wins. Raise UsageError, with the old file unchanged, if it cannot be written."""

@@ -28,7 +28,7 @@ from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.rings import FULL, RingReach
 from speccompile.runtime.rounds.slots import SlotContent
-from speccompile.runtime.session_file import SessionFile, read_session, read_start, write_session
+from speccompile.runtime.session_file import SessionFile, check_notes, read_session, read_start, write_session
 
 TOKENS = "session.tokens"
 """Name of the tensor of token ids, int64 [n]. Other tensors have the names of their buffers."""
@@ -155,12 +155,7 @@ class Sessions:
     def save(self, path: Path, notes: Mapping[str, str] | None = None) -> None:
         """Write what a slot holds of the latest sequence, and notes, which are given back as they are. Raise UsageError
         if it holds nothing, a note is no text, or the file cannot be written."""
-        for name, text in (notes or {}).items():
-            if not (_is_text(name) and _is_text(text)):
-                raise UsageError(
-                    f"{path}: received the note {name!r} with {text!r:.80}, expected Unicode texts",
-                    hint="write a note as text, such as with json.dumps",
-                )
+        check_notes(notes or {}, path)
         write_session(path, self.content(path, notes))
 
     @property
@@ -344,11 +339,6 @@ class Sessions:
                 hint="continue it with the bundle that wrote it, or give another file",
             )
         return part, values
-
-
-def _is_text(note: object) -> bool:
-    """Return whether a file can hold a note: JSON has halves of surrogate pairs, UTF-8 has not."""
-    return isinstance(note, str) and note.encode("utf-8", "ignore").decode() == note
 
 
 def _notes(file: SessionFile) -> dict[str, str]:
