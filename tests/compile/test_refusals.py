@@ -252,16 +252,13 @@ MODELS: dict[str, Callable[[str], PreTrainedModel]] = {
 }
 
 
-@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("kind", SCALING)
-def test_scaling_that_changes_with_the_sequence_is_frozen_below_its_limit(
-    make: Callable[[str], PreTrainedModel], kind: str
-) -> None:
+def check_frozen(make: Callable[[str], PreTrainedModel], kind: str, longest: int, shorter: int) -> None:
+    """Freeze a model's positions for a longest text, and compare the logits of two lengths with the model as it was."""
     model, reference = make(kind), make(kind)
     reference.load_state_dict(model.state_dict())
-    freeze_positions(model, LIMIT[kind])
-    tokens = torch.randint(3, zoo.VOCABULARY, (1, LIMIT[kind]))
-    for length in (LIMIT[kind], 5):
+    freeze_positions(model, longest)
+    tokens = torch.randint(3, zoo.VOCABULARY, (1, longest))
+    for length in (longest, shorter):
         expected = reference(tokens[:, :length]).logits
         torch.testing.assert_close(model(tokens[:, :length]).logits, expected, rtol=0, atol=1e-6)
     frozen = [module.rope_type for module in model.modules() if hasattr(module, "rope_type")]
@@ -269,16 +266,16 @@ def test_scaling_that_changes_with_the_sequence_is_frozen_below_its_limit(
 
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("kind", SCALING)
+def test_scaling_that_changes_with_the_sequence_is_frozen_below_its_limit(
+    make: Callable[[str], PreTrainedModel], kind: str
+) -> None:
+    check_frozen(make, kind, LIMIT[kind], 5)
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 def test_longrope_is_frozen_beyond_its_limit_as_for_long_sequences(make: Callable[[str], PreTrainedModel]) -> None:
-    model, reference = make("longrope"), make("longrope")
-    reference.load_state_dict(model.state_dict())
-    freeze_positions(model, LIMIT["longrope"] + 20)
-    tokens = torch.randint(3, zoo.VOCABULARY, (1, LIMIT["longrope"] + 20))
-    for length in (tokens.shape[1], LIMIT["longrope"] + 1):
-        expected = reference(tokens[:, :length]).logits
-        torch.testing.assert_close(model(tokens[:, :length]).logits, expected, rtol=0, atol=1e-6)
-    frozen = [module.rope_type for module in model.modules() if hasattr(module, "rope_type")]
-    assert "longrope" not in str(frozen)
+    check_frozen(make, "longrope", LIMIT["longrope"] + 20, LIMIT["longrope"] + 1)
 
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)

@@ -188,3 +188,14 @@ def asked(
     assert running.ask("POST", path, given | body).error["message"] == "seen"
     (found,) = seen
     return found
+
+
+def status_over_unix(path: Path, address: str) -> int:
+    """Return the status of a GET over a Unix socket."""
+    connection = http.client.HTTPConnection("unix")
+    connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.sock.connect(str(path))
+    connection.request("GET", address)
+    status = connection.getresponse().status
+    connection.close()
+    return status

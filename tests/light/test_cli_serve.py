@@ -1,6 +1,5 @@
 """`speccompile serve` as a process of its own."""
 
-import http.client
 import json
 import os
 import signal
@@ -18,7 +17,7 @@ from speccompile.cli import serve
 from speccompile.serving.http.model import ServedModel
 from speccompile.serving.scheduler.limits import POLICIES
 from tests.light.fake_bundle import write_toy_bundle
-from tests.light.serve_example import Running, chat_bundle, serving
+from tests.light.serve_example import Running, chat_bundle, serving, status_over_unix
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -133,12 +132,7 @@ def test_it_listens_on_a_unix_socket_and_leaves_none_behind(folder, gate, tmp_pa
     path = tmp_path / "s"
     with process(gate, folder, "--unix", path) as (running, address):
         assert address == f"unix:{path}"
-        connection = http.client.HTTPConnection("unix")
-        connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.sock.connect(str(path))
-        connection.request("GET", "/version")
-        assert connection.getresponse().status == 200
-        connection.close()
+        assert status_over_unix(path, "/version") == 200
         running.send_signal(signal.SIGTERM)
         assert ended(running)[0] == 0
     assert not path.exists()

@@ -1,6 +1,5 @@
 """The native server as a process: its limits, hostile and leaving clients, keys, signals, and how it ends."""
 
-import http.client
 import json
 import signal
 import socket
@@ -13,7 +12,7 @@ from random import Random
 import openai
 import pytest
 
-from tests.light.serve_example import Running
+from tests.light.serve_example import Running, status_over_unix
 from tests.light.test_cli_serve import ready
 from tests.light.test_serve_connections import CHUNKED, GET, POST, REFUSED, TAKEN, answer, connect
 from tests.native.served import COMPLETIONS, client_of, folders, started
@@ -141,12 +140,7 @@ def test_it_listens_on_a_unix_socket_also_where_a_killed_one_did(native_build, o
             address,
         ):
             assert address == f"unix:{path}"
-            connection = http.client.HTTPConnection("unix")
-            connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            connection.sock.connect(str(path))
-            connection.request("GET", "/version")
-            assert connection.getresponse().status == 200
-            connection.close()
+            assert status_over_unix(path, "/version") == 200
             if kills:
                 running.kill()
                 running.communicate()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
+from speccompile.compiler.build import build
 from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.modules import drafter_context
 from speccompile.drafters import DRAFTING_METHODS, module_of
@@ -18,6 +19,7 @@ from speccompile.drafters.weights import TargetEmbeddings
 from speccompile.plan.recipe_source import RecipeSource
 from speccompile.recipe import Plan, load_recipe, make_plan
 from speccompile.recipe.drafter_shape import decide_shape
+from speccompile.runtime import Bundle
 from speccompile.train.teacher import Teacher
 from tests import zoo
 
@@ -40,6 +42,13 @@ def planned(folder: Path, kind: str, drafter: str = "") -> Plan:
         f"cache: {{max_length: {MAX_LENGTH}}}\n"
     )
     return make_plan(load_recipe(folder))
+
+
+def check_built(folder: Path, kind: str) -> None:
+    """Build the drafter in `folder`, and compare its tokens with those without drafts."""
+    bundle = Bundle.open(build(planned(folder, kind, ", tokens: 2"), folder / "bundle"), threads=1)
+    drafted = bundle.generate([5, 9, 17, 40], max_new_tokens=12, adaptive=False)
+    assert drafted.token_ids == bundle.generate([5, 9, 17, 40], max_new_tokens=12, autoregressive=True).token_ids
 
 
 def site(folder: Path, model: PreTrainedModel, kind: str, drafter: str = "") -> DrafterContext:

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from speccompile.compiler.build import build
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.initialization import mask_token
 from speccompile.drafters.sizes import UNUSED
@@ -14,7 +13,6 @@ from speccompile.drafters.weights import TargetEmbeddings
 from speccompile.errors import RecipeError
 from speccompile.plan.recipe_source import RecipeSource
 from speccompile.recipe.drafter_shape import decide_shape
-from speccompile.runtime import Bundle
 from tests import zoo
 from tests.train import sites
 from tests.train.learners import BUILT, check_computed_again, check_learns, check_said, check_saved
@@ -76,10 +74,7 @@ def test_a_target_that_is_read_while_rows_of_it_learn_drops_nothing_out(kind, tm
 def test_it_is_built(kind, tmp_path):
     model = sites.target(tmp_path)
     sites.begin(tmp_path, model, kind)
-    plan = sites.planned(tmp_path, kind, ", tokens: 2")
-    bundle = Bundle.open(build(plan, tmp_path / "bundle"), threads=1)
-    drafted = bundle.generate([5, 9, 17, 40], max_new_tokens=12, adaptive=False)
-    assert drafted.token_ids == bundle.generate([5, 9, 17, 40], max_new_tokens=12, autoregressive=True).token_ids
+    sites.check_built(tmp_path, kind)
 
 
 @pytest.mark.parametrize("layers", [2, 3, 5, 7, 8, 12, 36])
