@@ -77,11 +77,11 @@ CONSTANTS = {
     },
     "speccompile.runtime.session_file": {
         "FORMAT": "kSessionFormat", "HASH": "kSessionHash", "LARGEST": "kLargestDimension", "PRIVATE": "kPrivate",
-    }, "speccompile.bundle.file_hashes": {"MIN_STAMP_AGE": "kMinStampAge"},
-    "speccompile.runtime.sessions": {
+    }, "speccompile.bundle.file_hashes": {"MIN_STAMP_AGE": "kMinStampAge"}, "speccompile.runtime.sessions": {
         "TOKENS": "kSessionTokens", "DRAFTER": "kSessionDrafter", "DRAFTER_LENGTH": "kSessionDrafterLength",
-        "ADAPTER": "kSessionAdapter", "WRITTEN": "kSessionWritten", "SLIDING": "kSessionSliding", "FULL": "kFullCaches",
-        "UNREAD_KEYS": "kUnreadKeys", "NO_MODEL": "kNoModel",
+        "ADAPTER": "kSessionAdapter", "WRITTEN": "kSessionWritten", "FULL": "kFullCaches",
+    }, "speccompile.runtime.session_key": {
+        "SLIDING": "kSessionSliding", "UNREAD_KEYS": "kUnreadKeys", "NO_MODEL": "kNoModel",
     }, "speccompile.runtime.shipped_prefixes": {"PREFIXES": "kPrefixes", "SUFFIX": "kPrefixSuffix", "WORTH": "kWorth"},
     "speccompile.runtime.devices.prepacked": {
         "NAME": "kPrepackedFolder", "FORMAT": "kPrepackedFormat", "SMALLEST_GRAPH": "kSmallestPackedGraph",

@@ -2,14 +2,12 @@
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +18,7 @@ from speccompile.cli.generation_output import summary
 from speccompile.cli.model_bundle import ModelOptions, model_options, open_model
 from speccompile.cli.options import IMAGES, NEW_TOKENS, SESSION, THREADS
 from speccompile.cli.sampling_options import sampling_options
+from speccompile.cli.typed_messages import on_interrupt, typed_messages
 from speccompile.errors import SpeccompileError, UsageError
 
 if TYPE_CHECKING:
@@ -38,9 +37,6 @@ COMMANDS = {
 }
 """Command of a chat -> its line of /help."""
 
-PROMPT, CONTINUED = ">>> ", "... "
-BLOCK = '"""'
-"""Begins and ends a message of several lines."""
 DRAFTED = "green"
 """Colour of accepted draft tokens."""
 
@@ -155,7 +151,7 @@ def converse(
         coloured = show_drafts and _has_colours()
         if show_drafts and not coloured:
             _say("there are no colours here: accepted draft tokens are not marked")
-        for message in _messages():
+        for message in typed_messages():
             try:
                 if not _handle(conversation, message, coloured=coloured):
                     break
@@ -245,7 +241,7 @@ def _file(word: str, rest: str, example: str) -> Path:
 def _show(conversation: Conversation, deltas: "Iterator[OutputDelta]", *, coloured: bool) -> None:
     """Write an answer as it comes. Ctrl-C ends the answer."""
     paint = _painter(conversation) if coloured else lambda delta: delta.text
-    with _on_interrupt(lambda *_: conversation.stop()):
+    with on_interrupt(lambda *_: conversation.stop()):
         for delta in deltas:
             click.echo(paint(delta).encode(), nl=False)
     click.echo()
@@ -275,78 +271,6 @@ def _painter(conversation: Conversation) -> "Callable[[OutputDelta], str]":
         return "".join(click.style(part["text"], fg=DRAFTED) if part["draft"] else part["text"] for part in parts)
 
     return paint
-
-
-def _messages() -> Iterator[str]:
-    """Yield what is typed, message by message. Ctrl-C drops the message that is being typed."""
-    while True:
-        try:
-            with _on_interrupt(_interrupt):
-                message = _read_message()
-        except EOFError:
-            return
-        except _InterruptedError:
-            _say("\n(Ctrl-D or /exit ends the chat)")
-            continue
-        if message.strip():
-            yield message
-
-
-def _read_message() -> str:
-    line = _read_line(PROMPT)
-    if line.lstrip().startswith(BLOCK):
-        text = line.lstrip().removeprefix(BLOCK)
-        while BLOCK not in text:
-            text += "\n" + _read_line(CONTINUED)
-        return text.partition(BLOCK)[0].strip("\n")
-    while line.endswith("\\"):
-        line = line[:-1] + "\n" + _read_line(CONTINUED)
-    return line
-
-
-def _read_line(prompt: str) -> str:
-    if sys.stdin.isatty():
-        with _ticking():
-            return input(prompt)
-    line = sys.stdin.readline()
-    if not line:
-        raise EOFError
-    return line.rstrip("\n")
-
-
-class _InterruptedError(Exception):
-    """Ctrl-C while a message is typed. No KeyboardInterrupt: that is how SIGTERM and SIGHUP end a command."""
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise _InterruptedError
-
-
-@contextmanager
-def _on_interrupt(handler: Callable[..., Any]) -> Iterator[None]:
-    """Call `handler` for Ctrl-C inside a `with` block."""
-    before = signal.signal(signal.SIGINT, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-TICK = 0.1
-"""Seconds after which a Ctrl-C is noticed at the latest while a message is typed."""
-
-
-@contextmanager
-def _ticking() -> Iterator[None]:
-    """Wake `input` now and then inside a `with` block: Python handles a signal where the wait for a key is interrupted,
-    and one that comes between two waits, directly behind a key, would be noticed at the next key only."""
-    before = signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.setitimer(signal.ITIMER_REAL, TICK, TICK)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _greeting(bundle: "Bundle") -> str:

@@ -148,8 +148,10 @@ inline constexpr const char* kSessionDrafter = "drafter";
 inline constexpr const char* kSessionDrafterLength = "drafter_length";
 inline constexpr const char* kSessionAdapter = "adapter";
 inline constexpr const char* kSessionWritten = "written";
-inline constexpr const char* kSessionSliding = "cache.sliding";
 inline constexpr const char* kFullCaches = "full";
+
+// speccompile.runtime.session_key
+inline constexpr const char* kSessionSliding = "cache.sliding";
 inline constexpr const char* kUnreadKeys[] = {"facts", "reference", "commit", "revision", "files"};
 inline constexpr const char* kNoModel[] = {"tokenizer", "generation_config", "special_tokens_map", "chat_template"};
 

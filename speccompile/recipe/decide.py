@@ -71,12 +71,9 @@ def make_plan(recipe: Recipe) -> Plan:
     prove = _decide_prove(recipe)
     folder, commit = located or _locate_target(recipe)
     target = model_in(folder, recipe.target.model, PRECISION, recipe.target.revision, commit)
-    refuse_type(target.facts.model_type, folder / CONFIG)
     if recipe.decoding is None and not hears(target) and _samples_for_free(target, engines):
         decoding, draft = SAMPLING, decide_draft(recipe, SAMPLING, method)
-    draft, found = decide_models(recipe, target, draft)
-    for model in draft.models if draft.head is None else ():
-        refuse_type(model.facts.model_type, model.folder / CONFIG)
+    draft, found = _decide_known_models(recipe, target, draft)
     draft = decide_cascade(recipe, target, draft, verify)
     graphs = graphs_beside(target, recipe, graphs)
     check_states(recipe, target, draft, graphs)
@@ -177,6 +174,14 @@ def required_capabilities(recipe: Recipe) -> list[Word]:
         ("decoding", "decoding", recipe.decoding or DECODING),
         ("constraints", "constraints", str(bool(recipe.constraints)).lower()),
     ]
+
+
+def _decide_known_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tuple[DrafterPlan, list[str]]:
+    """Return what `decide_models` does. Raise UnsupportedModelError for a model of a type that cannot be compiled."""
+    draft, notes = decide_models(recipe, target, draft)
+    for model in (target, *(draft.models if draft.head is None else ())):
+        refuse_type(model.facts.model_type, model.folder / CONFIG)
+    return draft, notes
 
 
 def _refuse_fusing_nothing(recipe: Recipe, graphs: str, kind: str) -> None:

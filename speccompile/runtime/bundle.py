@@ -33,7 +33,8 @@ from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.drafter_state import PersistentState
 from speccompile.runtime.rounds.host_drafts import WRITER, Proposer, find_proposer
 from speccompile.runtime.servable import Servable
-from speccompile.runtime.sessions import SessionKey, Sessions
+from speccompile.runtime.session_key import SessionKey
+from speccompile.runtime.sessions import Sessions
 from speccompile.runtime.shipped_prefixes import ShippedPrefixes
 from speccompile.runtime.sources import source_tokens
 from speccompile.runtime.text.prompts import (

@@ -12,7 +12,7 @@ import pytest
 
 PROGRAM = """
 import signal, threading
-from speccompile.cli import chat
+from speccompile.cli.typed_messages import typed_messages
 
 def elsewhere():  # takes the signal, as it may any thread: no wait of the main one is interrupted by it
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
@@ -21,7 +21,7 @@ def elsewhere():  # takes the signal, as it may any thread: no wait of the main 
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 threading.Thread(target=elsewhere, daemon=True).start()
 {first}
-for message in chat._messages():
+for message in typed_messages():
     print("message", message, flush=True)
 print("the end", flush=True)
 """

@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from speccompile.runtime.sessions import SessionKey, Sessions
+from speccompile.runtime.session_key import SessionKey
+from speccompile.runtime.sessions import Sessions
 from speccompile.runtime.shipped_prefixes import SUFFIX, ShippedPrefixes
 from tests.light.fake_bundle import toy_bundle
 from tests.light.test_rows import KINDS
