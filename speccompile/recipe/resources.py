@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from speccompile.bundle.cache import BUNDLES, FOLDER, cache_folder
 from speccompile.errors import BuildError
 from speccompile.machine.resource_errors import is_disk_full, out_of_memory_message, tightest_memory_limit
 from speccompile.machine.system import ADDRESS_SPACE, MemoryLimit, memory_limits
@@ -47,7 +48,7 @@ def insufficient_resources(needs: ResourceEstimate, room: AvailableResources, pa
     if room.disk < part * needs.disk:
         yield BuildError(
             f"not enough disk space in {room.folder}: received {gigabytes(room.disk)} free, {_expected_disk(needs)}",
-            hint=_MORE_DISK,
+            hint=_more_disk(room.folder),
         )
     for limit in room.limits:
         if limit.size < part * _needed(limit, needs):
@@ -80,7 +81,8 @@ def with_estimate(error: Exception, needs: ResourceEstimate, room: AvailableReso
     if is_disk_full(error):
         free = shutil.disk_usage(room.folder).free
         return BuildError(
-            f"{error}: received {gigabytes(free)} free in {room.folder}, {_expected_disk(needs)}", hint=_MORE_DISK
+            f"{error}: received {gigabytes(free)} free in {room.folder}, {_expected_disk(needs)}",
+            hint=_more_disk(room.folder),
         )
     return error
 
@@ -90,7 +92,13 @@ def gigabytes(size: float) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
 
 
-_MORE_DISK = "free some disk space, or give an --output on another disk"
+def _more_disk(folder: Path) -> str:
+    """Return the hint on a full disk. folder: of the output; the bundle of a model without a recipe is in the cache."""
+    if folder.is_relative_to(cache_folder(BUNDLES).resolve()):
+        return (
+            f"free some disk space, set ${FOLDER} to a folder on another disk, or give `speccompile build` an --output"
+        )
+    return "free some disk space, or give an --output on another disk"
 
 
 def _expected_disk(needs: ResourceEstimate) -> str:

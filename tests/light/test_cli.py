@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -203,6 +204,19 @@ def test_a_reader_that_leaves_is_no_error(make_recipe):
     run = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert (run.returncode, run.stderr) == (128 + signal.SIGPIPE, "")
+
+
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_the_null_device_stands_for_a_stream_that_is_closed(make_recipe, closed, tmp_path):
+    program = (
+        "import os, sys\nfrom pathlib import Path\nfrom speccompile.cli import main\n"
+        f"try: main()\nfinally: Path({str(tmp_path / 'place')!r}).write_text(os.readlink('/proc/self/fd/{closed}'))"
+    )
+    command = shlex.join([sys.executable, "-c", program, "plan", str(make_recipe())])
+    run = subprocess.run(["bash", "-c", f"{command} {closed}<&-"], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert ("target.model" in run.stdout) == (closed != 1)
+    assert (tmp_path / "place").read_text() == os.devnull
 
 
 def test_progress_goes_to_stderr_and_quiet_keeps_it_away(capsys):

@@ -184,6 +184,13 @@ def test_a_disk_with_clearly_less_is_refused(room):
     assert caught.value.hint == "free some disk space, or give an --output on another disk"
 
 
+def test_a_bundle_in_the_cache_is_told_the_variable_of_the_cache(room, monkeypatch, tmp_path):
+    monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path))
+    with pytest.raises(BuildError, match="not enough disk space") as caught:
+        check_resources(NEEDS, replace(room, disk=0, folder=tmp_path.resolve() / "bundles" / "entry"))
+    assert "set $SPECCOMPILE_CACHE_DIR to a folder on another disk" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("limit", "message"),
     [
