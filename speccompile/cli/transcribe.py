@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from speccompile.cli.generation_output import summary
 from speccompile.cli.options import NEW_TOKENS, Option, opening_options
@@ -104,7 +105,7 @@ def command(
     options = _keywords(asked) | {"temperature": _numbers(temperature), "autoregressive": autoregressive}
     if max_new_tokens is not None:
         options["max_new_tokens"] = max_new_tokens
-    form = "json" if as_json else form
+    form = _form(form, as_json=as_json)
     with log_step(f"opening {folder}"):
         bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify, signed_by=signed_by)
     if language is not None and bundle.manifest.source is not None:
@@ -113,6 +114,16 @@ def command(
     found = bundle.stream_transcript(sound, language, timestamps=timed, adaptive=not fixed_draft_length, **options)
     _write(found, form, timed=timestamps)
     LOGGER.info(summary(found.result().generation))
+
+
+def _form(form: str, *, as_json: bool) -> str:
+    """Return the format. Raise UsageError for another one beside --json."""
+    is_given = click.get_current_context().get_parameter_source("form") is ParameterSource.COMMANDLINE
+    if as_json and is_given and form != "json":
+        raise UsageError(
+            f"--format: received {form!r} beside --json, expected one of them", hint="leave one of them out"
+        )
+    return "json" if as_json else form
 
 
 def _write(found: Any, form: str, *, timed: bool) -> None:

@@ -38,7 +38,7 @@ TIMED = [
 WRONG = [
     ("--task", "sing"), ("--language", "fr"), ("--language", "gr"), ("--initial-prompt", "names"),
     ("--temperature", "warm"), ("--temperature", "-1"), ("--no-speech-threshold", "1,2"), ("-n", 0),
-    ("--logprob-threshold", "nan"), ("--format", "xml"), ("--loud",), ("another.wav",),
+    ("--logprob-threshold", "nan"), ("--format", "xml"), ("--json", "--format", "srt"), ("--loud",), ("another.wav",),
 ]  # fmt: skip
 
 

@@ -81,7 +81,9 @@ void write(audio::Transcription& writing, const std::string& form, bool timed) {
 
 void transcribe(const Arguments& given) {
   audio::LongForm asked = form_of(given);
-  const std::string form = given.has("--json") ? "json" : given.has("--format") ? given.text("--format") : "text";
+  const std::string form = given.has("--format") ? given.text("--format") : given.has("--json") ? "json" : "text";
+  if (given.has("--json") && form != "json")
+    throw Error(Kind::kUsage, "--format: received " + python_repr(form) + " beside --json, expected one of them", "leave one of them out");
   const std::shared_ptr<const Bundle> bundle = bundle_of(given, !given.has("--no-verify"));
   asked.timestamps = given.has("--timestamps") || form == "srt" || form == "vtt";
   audio::check_thresholds(asked);
