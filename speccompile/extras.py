@@ -48,21 +48,26 @@ PACKAGES = {
 _EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in modules}
 
 
-def install_hint(module: str) -> str | None:
-    """Return the command that installs a module, given by its full name; None for an unknown one."""
-    top = module.partition(".")[0]
-    if top in _EXTRA_OF:
-        return f"pip install 'speccompile[{_EXTRA_OF[top]}]'"
-    return f"pip install {PACKAGES[top]}" if top in PACKAGES else None
+def install_hint(*modules: str) -> str | None:
+    """Return the command that installs modules of extras, or a single one, given by their full names; None for an
+    unknown one."""
+    tops = [module.partition(".")[0] for module in modules]
+    extras = dict.fromkeys(_EXTRA_OF[top] for top in tops if top in _EXTRA_OF)
+    if extras:
+        return f"pip install 'speccompile[{','.join(extras)}]'"
+    return f"pip install {PACKAGES[tops[0]]}" if tops[0] in PACKAGES else None
 
 
 def missing_package(*modules: str, purpose: str, instead: str | None = None) -> MissingPackageError:
-    """Return the error about modules of one extra, or a single one, that are not installed.
+    """Return the error about modules of extras, or a single one, that are not installed.
 
     purpose: what needs them, as in "training". instead: another way out, appended to the hint.
     """
-    top, hint = modules[0].partition(".")[0], install_hint(modules[0])
-    expected = f"the extra '{_EXTRA_OF[top]}'" if top in _EXTRA_OF else f"the package {PACKAGES.get(top, top)}"
+    hint = install_hint(*modules)
+    tops = [module.partition(".")[0] for module in modules]
+    extras = [f"'{extra}'" for extra in dict.fromkeys(_EXTRA_OF[top] for top in tops if top in _EXTRA_OF)]
+    named = f"the extra{'s' if len(extras) > 1 else ''} {' and '.join(extras)}"
+    expected = named if extras else f"the package {PACKAGES.get(tops[0], tops[0])}"
     return MissingPackageError(
         f"received an installation without {', '.join(modules)}, expected {expected}, which {purpose} needs",
         name=modules[0],
@@ -72,17 +77,18 @@ def missing_package(*modules: str, purpose: str, instead: str | None = None) -> 
 
 def require(*extras: str, purpose: str) -> None:
     """Raise MissingPackageError, before any work, if a module of these extras is not installed. Imports none."""
-    for extra in extras:
-        if missing := [module for module in EXTRAS[extra] if find_spec(module) is None]:
-            raise missing_package(*missing, purpose=purpose)
+    missing = [module for extra in extras for module in EXTRAS[extra] if find_spec(module) is None]
+    if missing:
+        raise missing_package(*missing, purpose=purpose)
 
 
 @contextmanager
-def naming_extra(purpose: str) -> Iterator[None]:
-    """Context manager that raises MissingPackageError instead of ModuleNotFoundError of a known module."""
+def naming_extra(purpose: str, instead: str | None = None) -> Iterator[None]:
+    """Context manager that raises MissingPackageError instead of ModuleNotFoundError of a known module. instead: see
+    `missing_package`."""
     try:
         yield
     except ModuleNotFoundError as error:
         if isinstance(error, MissingPackageError) or install_hint(error.name or "") is None:
             raise
-        raise missing_package(error.name or "", purpose=purpose) from error
+        raise missing_package(error.name or "", purpose=purpose, instead=instead) from error

@@ -5,16 +5,18 @@ Every record of a step has an attribute `progress`, an `Event`, for those who sh
 
 import logging
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 LOGGER = logging.getLogger("speccompile")
 
-INTERVAL = 5.0
-"""Seconds between two progress lines of a step, and before the first one: short steps log none."""
+INTERVAL = 3.0
+"""Seconds between two progress lines of a step, and before the first one: short steps log none. Nobody waits for more
+than five: where a library holds the interpreter, or the machine is busy, a line comes up to two seconds late."""
 BEGIN, RUNNING, PROGRESS, END = "begin", "running", "progress", "end"
 
 
@@ -132,6 +134,14 @@ def log_step(title: str) -> Iterator[None]:
     """Log that a step of the work begins, every few seconds that it still runs, and its seconds if it took more than
     one. The end of a step that was shorter, or that failed, is logged for debugging."""
     with _running(title, logging.INFO):
+        yield
+
+
+@contextmanager
+def loading_torch() -> Iterator[None]:
+    """Log that PyTorch is loaded, around the first import of it. From a cold disk its libraries take longer than one
+    should wait in silence, and while the linker reads them no thread can tell that something runs."""
+    with nullcontext() if "torch" in sys.modules else log_step("loading PyTorch"):
         yield
 
 

@@ -14,30 +14,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
+from case import Case
+from coded_cases import adapter_cases, block_cases, code_cases, coded_attention
 from inputs import EXTREMES, RANDOM, WINDOWS, Array, Floats, Maker, Runs, extreme, normal, runs_of
 from onnx import helper
+from state_cases import convolution_cases, number_cases, recurrence_cases
 
 from speccompile.compiler.lower.native import DOMAIN, VERSION, layouts
 from speccompile.compiler.lower.native.functions import functions
 
 BLOCKS = (32, 64, 128)
 EPSILON = 1e-5
-
-
-@dataclass(frozen=True)
-class Case:
-    """inputs: all of the node's, in order; those in `constants` are part of the graph."""
-
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    constants: dict[str, Array]
-    runs: Runs
-    attributes: dict[str, Any]
-
-    @property
-    def operator(self) -> str:
-        return self.name.split(maxsplit=1)[0]
 
 
 def linear_cases() -> Iterator[Case]:
@@ -154,8 +141,30 @@ def attend_cases() -> Iterator[Case]:
         for kind in EXTREMES:
             for name, row in (("key_rows", 2), ("value_rows", 2), ("key_cache", 3), ("value_cache", 3)):
                 runs[f"5 rows, {kind} in {name}"] = _with_extreme_row(_attention(sizes, 5), name, row, kind)
-        attributes = {"scale": sizes.key_width**-0.5, "softcap": sizes.softcap, "window": sizes.window}
-        yield Case(f"Attend {sizes}", tuple(runs["1 rows"]), ("y",), {}, runs, attributes)
+        attributes = {
+            "scale": sizes.key_width**-0.5, "softcap": sizes.softcap, "window": sizes.window, "ring": 0,
+        }  # fmt: skip
+        yield from _attend_kinds(sizes, runs, attributes)
+
+
+def _attend_kinds(sizes: Sizes, runs: Runs, attributes: dict[str, Any]) -> Iterator[Case]:
+    """Every kind of attention: over latent rows, whose queries are wider, and over codes, which come from numbers."""
+    latent = {run: feeds | {"query": _latent_query(feeds, sizes)} for run, feeds in runs.items()}
+    plain = {run: feeds for run, feeds in runs.items() if "extreme" not in run and " in " not in run}
+    kinds = {"": runs, "Latent": latent, "Int8": {run: coded_attention(feeds, 8) for run, feeds in plain.items()}}
+    if sizes.value_width % 2 == 0:
+        kinds["Int8Int4"] = {run: coded_attention(feeds, 4) for run, feeds in plain.items()}
+    sinks = {"sinks": normal(sizes.heads)}
+    for kind, own in kinds.items():
+        inputs = tuple(own["1 rows"])
+        yield Case(f"Attend{kind} {sizes}", inputs, ("y",), {}, own, attributes)
+        yield Case(f"Attend{kind}Sinks {sizes}", (*inputs, "sinks"), ("y",), sinks, own, attributes)
+
+
+def _latent_query(feeds: dict[str, Array], sizes: Sizes) -> Floats:
+    batch, rows = feeds["query"].shape[:2]
+    parts = feeds["query"].reshape(batch, rows, sizes.heads, -1), normal(batch, rows, sizes.heads, sizes.value_width)
+    return np.concatenate(parts, -1).reshape(batch, rows, -1)
 
 
 def _attention(sizes: Sizes, rows: int) -> dict[str, Array]:
@@ -259,14 +268,18 @@ def row_cases() -> Iterator[Case]:
 
 def all_cases() -> list[Case]:
     """Return cases of every operator, in the order in which they are reported."""
-    makers = (linear_cases, embed_cases, attend_cases, head_cases, table_cases, row_cases)
+    makers = (
+        linear_cases, embed_cases, block_cases, attend_cases, head_cases, table_cases, row_cases, code_cases,
+        adapter_cases, number_cases, convolution_cases, recurrence_cases,
+    )  # fmt: skip
     return sorted((case for maker in makers for case in maker()), key=lambda case: case.operator)
 
 
 def make_graph(case: Case) -> onnx.ModelProto:
     node = helper.make_node(case.operator, case.inputs, case.outputs, domain=DOMAIN, **case.attributes)
     inputs = [_describe(name, array) for name, array in next(iter(case.runs.values())).items()]
-    outputs = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in case.outputs]
+    types = {name: helper.np_dtype_to_tensor_dtype(np.dtype(case.types.get(name, np.float32))) for name in case.outputs}
+    outputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in types.items()]
     constants = [_constant(name, array) for name, array in case.constants.items()]
     graph = helper.make_graph([node], "case", inputs, outputs, constants)
     imports = [helper.make_opsetid("", 24), helper.make_opsetid(DOMAIN, VERSION)]

@@ -8,6 +8,7 @@ from speccompile.compiler.checkpoints.quantization import METHODS
 from speccompile.drafters import DRAFTING_METHODS, OWN
 from speccompile.recipe.capabilities import SUPPORT_TABLE
 from speccompile.recipe.combinations import COMBINATIONS, KEYS
+from speccompile.recipe.schema import PRECISIONS
 
 COLUMNS = {"backend": "backend", "provider": "provider", "compute_capability": "compute_capability",
            "precision.target": "precision", "precision.drafter": "drafter_precision",
@@ -46,6 +47,18 @@ def trained(kind: str) -> str:
     return ", ".join(training.dialects) if training.makes_new else "only goes on from a checkpoint"
 
 
+def spellings() -> str:
+    """Return what is understood instead of the names of kinds and precisions."""
+    kinds = {kind: family.aliases for kind, family in DRAFTING_METHODS.items() if family.aliases}
+    precisions: dict[str, list[str]] = {}
+    for alias, name in PRECISIONS.items():
+        precisions.setdefault(name, []).append(alias)
+    rows = [(key, name, also) for key, names in (("drafter.kind", kinds), ("precision", precisions))
+            for name, also in names.items()]  # fmt: skip
+    lines = [_row((f"`{key}`", f"`{name}`", ", ".join(f"`{each}`" for each in also))) for key, name, also in rows]
+    return "\n".join(["| key | name | also understood |", "|---|---|---|", *lines])
+
+
 def quantized() -> str:
     rows = [_row((f"`{name}`", method.taken)) for name, method in METHODS.items()]
     return "\n".join(["| `quant_method` | what is read |", "|---|---|", *rows])
@@ -59,7 +72,8 @@ def architectures() -> str:
     return markdown(read_rows().values())
 
 
-SECTIONS = {each.__name__: each for each in (engines, combinations, drafters, quantized, multimodal, architectures)}
+SECTIONS = {each.__name__: each for each in (engines, combinations, drafters, spellings, quantized, multimodal,
+                                             architectures)}  # fmt: skip
 """Name of a section of the page -> what makes it."""
 
 

@@ -4,7 +4,10 @@ replacement of a file or folder."""
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 _AT_FDCWD = -100
@@ -42,20 +45,57 @@ def sync(*paths: Path) -> None:
 def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Replace the content of a file atomically: concurrent readers find the old content or the new, complete.
 
-    It is first written to the same folder, under a hidden name with the process id. Raise OSError if that file cannot
-    be written or moved; the old file is then unchanged, and no other is left. mode: permissions of the new file, less
-    those that the process's mask removes.
+    It is first written to the same folder: as a file without a name where the system has those, so that a process that
+    is killed leaves nothing, else under a hidden name of its own. Raise OSError if that file cannot be written or
+    moved; the old file is then unchanged, and no other is left. mode: permissions of the new file, less those that the
+    process's mask removes.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part = _written_unnamed(path, content, mode) or _written_named(path, content, mode)
     try:
-        part.unlink(missing_ok=True)  # of a process that was killed: it may have other permissions
-        part.touch(mode, exist_ok=False)
-        part.write_bytes(content)
         part.replace(path)
     except BaseException:
-        with suppress(OSError):  # it was never made, or the disk is gone
+        with suppress(OSError):  # the disk is gone
             part.unlink()
         raise
+
+
+def _written_unnamed(path: Path, content: bytes, mode: int) -> Path | None:
+    """Write a file without a name, then give it one. Return its path; None where there are no such files."""
+    if sys.platform != "linux":
+        return None
+    try:
+        handle = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, mode)
+    except OSError:  # or nothing may be written there, which is told with the file's name
+        return None
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        try:  # a descriptor of a folder makes Python follow the link of /proc, where that is mounted
+            return _in_free_name(path, partial(os.link, f"/proc/self/fd/{handle}", src_dir_fd=handle))
+        except FileNotFoundError:
+            return None
+
+
+def _written_named(path: Path, content: bytes, mode: int) -> Path:
+    part = _in_free_name(path, partial(Path.touch, mode=mode, exist_ok=False))
+    try:
+        part.write_bytes(content)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+    return part
+
+
+def _in_free_name(path: Path, make: Callable[[Path], None]) -> Path:
+    """Make a file under a hidden name that no other has, and return its path. Process ids are no such names: threads
+    share one, and so do containers."""
+    for number in count(os.getpid()):
+        part = path.with_name(f".{path.name}.{number}")
+        with suppress(FileExistsError):
+            make(part)
+            return part
+    raise AssertionError("numbers do not end")
 
 
 def replace_folder(folder: Path, output: Path) -> None:

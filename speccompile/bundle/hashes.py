@@ -68,7 +68,7 @@ def write_hashes(folder: Path, hashes: Hashes) -> None:
 def read_json(path: Path) -> Any:
     """Return the value in a JSON file. Raise BundleError when it cannot be read or is no JSON."""
     try:
-        return _unicode_json(read_plain(path))
+        return unicode_json(read_plain(path))
     except FileNotFoundError:
         raise BundleError(f"{path}: the file is missing", hint=_COPY_AGAIN) from None
     except OSError as error:
@@ -77,7 +77,7 @@ def read_json(path: Path) -> Any:
         raise BundleError(f"{path}: expected JSON: {error}", hint=_COPY_AGAIN) from error
 
 
-def _unicode_json(content: bytes) -> Any:
+def unicode_json(content: bytes) -> Any:
     """Return a JSON value. Raise ValueError for an object with half a surrogate pair, which `json` lets pass; callers
     refuse what is no object."""
     text = content.decode()

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,10 +15,10 @@ import click
 
 from speccompile.bundle.sources import AUDIO
 from speccompile.cli.adapter_option import USED_ADAPTER, take_adapter
-from speccompile.cli.conversation import Conversation
+from speccompile.cli.conversation import Conversation, refuse_pictures
 from speccompile.cli.generation_output import summary
 from speccompile.cli.model_bundle import ModelOptions, model_options, open_model
-from speccompile.cli.options import NEW_TOKENS, SESSION, THREADS
+from speccompile.cli.options import IMAGES, NEW_TOKENS, SESSION, THREADS
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import SpeccompileError, UsageError
 
@@ -57,6 +57,7 @@ DRAFTED = "green"
 )  # fmt: skip
 @click.option("--session", **SESSION)
 @click.option("--adapter", **USED_ADAPTER)
+@click.option("--image", "images", **IMAGES)
 @click.option("--show-drafts", is_flag=True, help="Colour the tokens that were drafted and accepted.")
 @model_options
 @sampling_options
@@ -67,6 +68,7 @@ def command(
     model: str,
     system: str | None,
     session: Path | None,
+    images: tuple[str, ...],
     show_drafts: bool,
     built_as: ModelOptions,
     threads: int | None,
@@ -80,6 +82,9 @@ def command(
     Without a chat template the model continues the text of all messages. A message that begins with a space or a path
     such as /usr/bin is no command.
 
+    With --image the bundle of a model sees pictures, where the model does: those of the option come with the first
+    message, others with /image. A bundle is as it was built.
+
     Commands: /system TEXT, /image FILE, /regenerate, /stats, /save FILE, /clear, /help, /exit.
 
     Where stdin is no terminal, every line of it is a message.
@@ -90,9 +95,20 @@ def command(
       speccompile chat organisation/model --fast --system 'Answer in one sentence.' -t 0.7
     """
     sampling = bool(options["temperature"])
-    with open_model(model, built_as, sampling=sampling, threads=threads, prove=not skip_prove) as bundle:
+    refuse_images(images, options, session)
+    with open_model(model, built_as, sampling=sampling, threads=threads, prove=not skip_prove, images=images) as bundle:
         take_adapter(bundle, options)
-        converse(bundle, options, system=system, show_drafts=show_drafts, session=session)
+        converse(bundle, options, system=system, show_drafts=show_drafts, session=session, images=images)
+
+
+def refuse_images(images: Sequence[str], options: dict[str, Any], session: Path | None) -> None:
+    """Raise UsageError, before anything is built, for pictures in a chat that takes none."""
+    for path in images[:1]:
+        drops_oldest = options.get("truncate") is not None
+        refuse_pictures(f"{_IMAGE} {path}", keeps=session is not None, drops_oldest=drops_oldest)
+
+
+_IMAGE = "--image"
 
 
 def require_terminal() -> None:
@@ -115,11 +131,12 @@ def _refuse_encoder(bundle: "Bundle") -> None:
 
 
 def converse(
-    bundle: "Bundle", options: dict[str, Any], *, system: str | None, show_drafts: bool, session: Path | None = None
-) -> None:
+    bundle: "Bundle", options: dict[str, Any], *, system: str | None, show_drafts: bool, session: Path | None = None,
+    images: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Read messages from stdin and write the answers to stdout until there are no more. session: file of the
-    conversation, continued if it exists, written at the end. Raise EngineError for an engine that fails, UsageError for
-    a file that cannot be used."""
+    conversation, continued if it exists, written at the end; images: files of pictures for the first message. Raise
+    EngineError for an engine that fails, UsageError for a file that cannot be used."""
     if bundle.text is None:
         raise UsageError(
             "this bundle has no tokenizer, so there is no text to talk in", hint="use generate --token-ids"
@@ -129,6 +146,8 @@ def converse(
     with bundle.serve() as service:
         drops_oldest, keeps = options.pop("truncate", None) is not None, session is not None
         conversation = Conversation(bundle, service, options, system, messages, keeps=keeps, drops_oldest=drops_oldest)
+        for image in images:
+            conversation.show(Path(image), _IMAGE)
         if sys.stdin.isatty():
             with suppress(ImportError):
                 import readline  # noqa: F401 - arrows recall and edit what was typed
@@ -159,14 +178,27 @@ def _resumed(bundle: "Bundle", session: Path | None) -> list[dict[str, str]]:
     if path is None or not path.exists():
         return []
     count, notes = len(bundle.load_session(path)), bundle.session_notes
-    messages = json.loads(notes.get(_MESSAGES, "null"))
-    if not isinstance(messages, list):
+    messages = _messages_of(notes.get(_MESSAGES, ""))
+    if messages is None:
         raise UsageError(
             f"--session {path}: received the session of a single prompt, expected that of a chat",
             hint="give another file",
         )
     _say(f"{path}: going on after {len(messages)} messages, {count} tokens")
     return messages
+
+
+def _messages_of(note: str) -> list[dict[str, str]] | None:
+    """Return the messages in a note; None for that of another program."""
+    try:
+        found = json.loads(note)
+    except (ValueError, RecursionError):
+        return None
+    are_messages = isinstance(found, list) and all(
+        isinstance(each, dict) and {"role", "content"} <= each.keys() and all(isinstance(v, str) for v in each.values())
+        for each in found
+    )
+    return found if are_messages else None
 
 
 def _handle(conversation: Conversation, message: str, *, coloured: bool) -> bool:
@@ -274,7 +306,8 @@ def _read_message() -> str:
 
 def _read_line(prompt: str) -> str:
     if sys.stdin.isatty():
-        return input(prompt)
+        with _ticking():
+            return input(prompt)
     line = sys.stdin.readline()
     if not line:
         raise EOFError
@@ -297,6 +330,23 @@ def _on_interrupt(handler: Callable[..., Any]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+TICK = 0.1
+"""Seconds after which a Ctrl-C is noticed at the latest while a message is typed."""
+
+
+@contextmanager
+def _ticking() -> Iterator[None]:
+    """Wake `input` now and then inside a `with` block: Python handles a signal where the wait for a key is interrupted,
+    and one that comes between two waits, directly behind a key, would be noticed at the next key only."""
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, TICK, TICK)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _greeting(bundle: "Bundle") -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speccompile.bundle.folders import write_atomically
 from speccompile.errors import PromptError, UsageError
 from speccompile.progress import LOGGER
 
@@ -83,27 +84,17 @@ class Conversation:
             return None
         return found if len(found) <= most else None
 
-    def show(self, path: Path) -> int:
-        """Keep the picture in a file for the next message, and return how many wait. Raise PromptError for a file that
-        is no picture, UsageError where pictures cannot be shown."""
+    def show(self, path: Path, word: str = "/image") -> int:
+        """Keep the picture in a file for the next message, and return how many wait. word: command or option that named
+        it. Raise PromptError for a file that is no picture, UsageError where pictures cannot be shown."""
         vision = self.bundle.vision
         if vision is None or self.bundle.chat_template is None:
             raise UsageError(
-                f"/image {path}: received a picture for a bundle that sees none, expected text",
-                hint="build the recipe of a target that sees, with target: {images: true}, and a chat template",
+                f"{word} {path}: received a picture for a bundle that sees none, expected text",
+                hint="begin the chat of a model that sees with --image FILE; a recipe needs target: {images: true}, "
+                "and the model a chat template",
             )
-        if self.keeps:
-            raise UsageError(
-                f"/image {path}: received a picture in a chat with --session, expected text: sessions do not save "
-                "pictures",
-                hint="leave --session out",
-            )
-        if self.drops_oldest:
-            raise UsageError(
-                f"/image {path}: received a picture in a chat with --truncate, expected text: messages with pictures "
-                "are not dropped",
-                hint="leave --truncate out",
-            )
+        refuse_pictures(f"{word} {path}", keeps=self.keeps, drops_oldest=self.drops_oldest)
         (picture,) = vision.pictures([path])
         self.waiting.append({"type": "image", "image": picture, "name": str(path)})
         return len(self.waiting)
@@ -148,7 +139,7 @@ class Conversation:
         if path.suffix != ".json":
             text = "\n\n".join(f"## {message['role']}\n\n{_as_text(message)}" for message in messages)
         try:
-            path.write_text(text + "\n", encoding="utf-8")
+            _write(path, (text + "\n").encode())
         except OSError as error:
             raise UsageError(f"/save {path}: {error.strerror}", hint="give a file that can be written") from error
 
@@ -167,6 +158,30 @@ class Conversation:
             self._request = None
             request.cancel()
             self.messages.append({"role": ASSISTANT, "content": "".join(said)})
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file at once: a full disk leaves the old one. A device or a pipe takes what comes."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+    else:
+        write_atomically(path.resolve(), content)
+
+
+def refuse_pictures(where: str, *, keeps: bool, drops_oldest: bool) -> None:
+    """Raise UsageError for a picture in a chat whose messages a session will hold, or of which the oldest are
+    dropped."""
+    if keeps:
+        raise UsageError(
+            f"{where}: received a picture in a chat with --session, expected text: sessions do not save pictures",
+            hint="leave --session out",
+        )
+    if drops_oldest:
+        raise UsageError(
+            f"{where}: received a picture in a chat with --truncate, expected text: messages with pictures are not "
+            "dropped",
+            hint="leave --truncate out",
+        )
 
 
 def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:

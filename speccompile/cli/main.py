@@ -34,7 +34,7 @@ COMMANDS = {
     "tune": ("speccompile.cli.tune:command", "Choose how a recipe drafts by what it costs and accepts here."),
     "train": ("speccompile.cli.train:command", "Train a recipe's drafter for its target on texts of yours."),
     "index": ("speccompile.cli.index:command", "Index texts of yours, so that a bundle can draft from them."),
-    "compare": ("speccompile.cli.compare:command", "Measure every way of drafting that a recipe's models allow."),
+    "compare": ("speccompile.cli.compare:command", "Measure every drafting method that a recipe's models allow."),
     "finish": ("speccompile.cli.finish:command", "Build on the device what a build has deferred to it."),
     "triton": ("speccompile.cli.triton:command", "Write a bundle as a model of Triton Inference Server."),
     "sign": ("speccompile.cli.sign:command", "Sign a bundle, so that others know who built it."),

@@ -109,18 +109,25 @@ def open_model(
     sampling: bool,
     threads: int | None,
     prove: bool = True,
-    images: bool = False,
+    images: Sequence[str] = (),
 ) -> "Iterator[Bundle]":
     """Context manager that yields a bundle, open: that at `model`, or that of the model, which is built where the cache
-    has none; images: which then sees pictures. Raise UsageError, and what building and opening raise."""
+    has none. images: files of pictures, which that of a model then sees. Raise UsageError, PromptError for a file that
+    is no picture, and what building and opening raise."""
     from speccompile.bundle.reader import is_bundle
+    from speccompile.extras import naming_extra
     from speccompile.runtime import Bundle
+    from speccompile.runtime.images.decode import read_picture
 
+    for path in images:  # before a build, which takes minutes
+        read_picture(path, "--image")
     if is_bundle(Path(model)):
         built_as.refuse(f"the bundle {model}", "a bundle is built already", "leave it out, or give the model's folder")
         yield Bundle.open(Path(model), threads=threads)
         return
-    with _cached(built_as.request(model, sampling=sampling, images=images), prove=prove) as folder:
+    with naming_extra("building a model", instead="give the folder of a bundle, which runs without it"):
+        request = built_as.request(model, sampling=sampling, images=bool(images))
+    with _cached(request, prove=prove) as folder:
         yield Bundle.open(folder, threads=threads)
 
 

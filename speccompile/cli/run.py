@@ -51,7 +51,7 @@ def command(
     stored precision, or the largest that fits into the memory. stderr says what was decided, and `speccompile cache`
     lists and removes these bundles.
 
-    With --image the bundle of a model sees pictures, where the model does.
+    With --image the bundle of a model sees pictures, where the model does; in a chat they come with the first message.
 
     A tokenizer's chat template is applied where there is one. Without a prompt, on a terminal, a chat begins: see
     `speccompile chat --help`.
@@ -65,17 +65,17 @@ def command(
     if text is not None and prompt is not None:
         raise UsageError("received a prompt and --prompt, expected one of them", hint="leave one out")
     given = prompt if text is None else text
-    if images and given is None:
-        raise UsageError("received --image without a prompt, expected both", hint="give a prompt, or -")
     sampling = bool(options["temperature"])
-    opened = open_model(model, built_as, sampling=sampling, threads=threads, prove=not skip_prove, images=bool(images))
+    opened = open_model(model, built_as, sampling=sampling, threads=threads, prove=not skip_prove, images=images)
     if given is None:
-        from speccompile.cli.chat import converse, require_terminal
+        from speccompile.cli.chat import converse, refuse_images, require_terminal
 
         require_terminal()
+        session = options.pop("session")
+        refuse_images(images, options, session)
         with opened as bundle:
             take_adapter(bundle, options)
-            converse(bundle, options, system=None, show_drafts=False, session=options.pop("session"))
+            converse(bundle, options, system=None, show_drafts=False, session=session, images=images)
         return
     asked = read_text("the prompt", given) if given == "-" else given
     with opened as bundle:

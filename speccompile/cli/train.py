@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from speccompile.cli.exit_codes import Interrupted
+from speccompile.progress import loading_torch
 
 if TYPE_CHECKING:
     from speccompile.plan.training_plan import TrainingPlan
@@ -84,6 +85,7 @@ def command(
       speccompile train recipes/mine --set train.schedule.seconds=3600
       speccompile train recipes/mine --set train.begin=demo/drafter --json
     """
+    _check_installed(tensorboard=tensorboard)
     from speccompile.measure.bench.html import check_page
     from speccompile.recipe import load_recipe
     from speccompile.recipe.training import plan_training
@@ -94,8 +96,8 @@ def command(
     written = load_recipe(recipe, overrides)
     plan = plan_training(written, work)
     check_resume(plan.work, resume=resume, restart=restart)
-    _check_installed(tensorboard=tensorboard)
-    from speccompile.train.run import Source, run_training
+    with loading_torch():
+        from speccompile.train.run import Source, run_training
 
     if threads is not None:
         _set_threads(threads)

@@ -8,7 +8,7 @@ import click
 
 from speccompile.cli.options import FloatRange
 from speccompile.cli.table_output import print_table
-from speccompile.progress import LOGGER
+from speccompile.progress import LOGGER, loading_torch
 
 if TYPE_CHECKING:
     from speccompile.machine.executor import Executor
@@ -148,7 +148,8 @@ def command(
     if file is not None:
         check_new(file)
     job = Job.read(recipe, overrides, Options(**options))
-    from speccompile.compiler.models.load import quiet_transformers  # imports torch: the checks above must be fast
+    with loading_torch():  # here: the checks above must be fast
+        from speccompile.compiler.models.load import quiet_transformers
 
     quiet_transformers()
     found = job.run() if pool is None else job.run(pool=pool)

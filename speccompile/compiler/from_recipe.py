@@ -10,7 +10,7 @@ from speccompile.errors import RecipeError
 from speccompile.extras import naming_extra, require
 from speccompile.machine.system import collection_paused
 from speccompile.plan.plan import Plan
-from speccompile.progress import LOGGER
+from speccompile.progress import LOGGER, loading_torch
 
 Recipe = str | Path | Mapping[str, Any]
 """A recipe.yaml, the folder that holds one, or a mapping with the same keys, whose paths start at the current folder.
@@ -95,7 +95,8 @@ def build_plan(plan: Plan, output: Path, *, notes: Sequence[str] | None = None, 
     try:
         # Imports torch: the checks above must be fast. By name: a type checker of a user's script need not read it.
         with collection_paused():
-            compiler = import_module("speccompile.compiler.build")
+            with loading_torch():
+                compiler = import_module("speccompile.compiler.build")
             import_module("speccompile.compiler.models.load").quiet_transformers()
             folder: Path = compiler.build(plan, output, **settings)  # which collects again, but not what was imported
     except Exception as error:

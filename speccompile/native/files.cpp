@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -32,6 +34,55 @@ void check_regular(const FileDescriptor& file) {
 
 [[noreturn]] void refuse_size(size_t most) {
   throw FileError(EFBIG, "received more than " + std::to_string(most) + " bytes, which no such file has");
+}
+
+// Make a file under a hidden name that no other has, and return its path. Process ids are no such names: threads share one, and
+// so do containers. make: returns false, with errno, if it cannot be made.
+std::string in_free_name(const std::string& path, const std::function<bool(const char*)>& make) {
+  const std::string begin = join_path(parent_path(path), "." + name_of(path) + ".");
+  for (auto number = static_cast<uint64_t>(getpid());; ++number) {
+    const std::string part = begin + std::to_string(number);
+    if (make(part.c_str())) return part;
+    if (errno != EEXIST) throw FileError(errno);
+  }
+}
+
+// Write a file without a name, of which a process that is killed leaves nothing, then give it one. Return its path, "" where
+// there are no such files.
+std::string written_unnamed([[maybe_unused]] const std::string& path, [[maybe_unused]] const std::vector<std::string_view>& parts, [[maybe_unused]] unsigned mode) {
+#ifdef O_TMPFILE
+  FileDescriptor file;
+  try {
+    file = FileDescriptor(parent_path(path), O_WRONLY | O_TMPFILE, mode);
+  } catch (const FileError&) {
+    return "";
+  }
+  for (const std::string_view bytes : parts) write_all(file.number(), bytes);
+  const std::string own = "/proc/self/fd/" + std::to_string(file.number());
+  try {
+    return in_free_name(path, [&](const char* part) { return linkat(AT_FDCWD, own.c_str(), AT_FDCWD, part, AT_SYMLINK_FOLLOW) == 0; });
+  } catch (const FileError& error) {
+    if (error.number != ENOENT) throw;  // ENOENT: /proc is not mounted
+  }
+#endif
+  return "";
+}
+
+std::string written_named(const std::string& path, const std::vector<std::string_view>& parts, unsigned mode) {
+  int made = -1;
+  const std::string part = in_free_name(path, [&](const char* name) {
+    do made = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    while (made < 0 && errno == EINTR);
+    return made >= 0;
+  });
+  close(made);
+  try {
+    write_file(part, parts);
+  } catch (const FileError&) {
+    unlink(part.c_str());
+    throw;
+  }
+  return part;
 }
 
 }  // namespace
@@ -84,16 +135,12 @@ void write_file(const std::string& path, const std::vector<std::string_view>& pa
 }
 
 void write_atomically(const std::string& path, const std::vector<std::string_view>& parts, unsigned mode) {
-  const std::string part = join_path(parent_path(path), "." + name_of(path) + "." + std::to_string(getpid()));
-  unlink(part.c_str());  // of a process that was killed: it may have other permissions
-  try {
-    const FileDescriptor file(part, O_WRONLY | O_CREAT | O_EXCL, mode);
-    for (const std::string_view bytes : parts) write_all(file.number(), bytes);
-    if (std::rename(part.c_str(), path.c_str()) != 0) throw FileError(errno);
-  } catch (const FileError&) {
-    unlink(part.c_str());
-    throw;
-  }
+  std::string part = written_unnamed(path, parts, mode);
+  if (part.empty()) part = written_named(path, parts, mode);
+  if (std::rename(part.c_str(), path.c_str()) == 0) return;
+  const FileError error(errno);
+  unlink(part.c_str());
+  throw error;
 }
 
 void write_all(int file, std::string_view bytes) {

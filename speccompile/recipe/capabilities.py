@@ -3,6 +3,7 @@
 To add a feature, add a value to a row (and remove it from PLANNED), or add a row.
 """
 
+import re
 from collections.abc import Mapping
 
 from speccompile.drafters import DRAFTING_METHODS
@@ -88,6 +89,9 @@ DRAFTER_KEYS: SupportRow = {
 }
 """Keys of the section `drafter` that apply to each kind."""
 
+_GGUF_TYPE = re.compile(r"(?:[it]?q\d_\w+|iq\d|mxfp4|nvfp4)", re.IGNORECASE)
+"""Name of a type of GGUF files, or of a mixture of them: Q4_K_M, Q8_0, IQ4_XS."""
+
 BLOCK_SIZE = 32
 """Default number of weights that share a scale in precision int4."""
 
@@ -115,6 +119,9 @@ def _refuse(
         return origin.refusal(key, received, one_of(possible), f"set {key} to {one_of(possible)}")
     guess = nearest(word, [*possible, *sorted(known)])
     hint = f"did you mean '{guess}'?" if guess else f"set {key} to {one_of(possible)}"
+    if _GGUF_TYPE.fullmatch(word):
+        like = "int8" if "8" in word else "int4"
+        hint = f"this is a type of GGUF files: use {like}, or stored for a model that has codes of its own"
     return origin.refusal(key, f"'{word}', which is unknown", one_of(possible), hint)
 
 

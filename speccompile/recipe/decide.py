@@ -6,6 +6,8 @@ from pathlib import Path
 
 from speccompile.bundle.prompts import read_prompts
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
+from speccompile.compiler.checkpoints.json_files import CONFIG
+from speccompile.compiler.checkpoints.refused_types import refuse_type
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import PromptError
 from speccompile.machine.formats.image_settings import ImageSettings
@@ -69,9 +71,12 @@ def make_plan(recipe: Recipe) -> Plan:
     prove = _decide_prove(recipe)
     folder, commit = located or _locate_target(recipe)
     target = model_in(folder, recipe.target.model, PRECISION, recipe.target.revision, commit)
+    refuse_type(target.facts.model_type, folder / CONFIG)
     if recipe.decoding is None and not hears(target) and _samples_for_free(target, engines):
         decoding, draft = SAMPLING, decide_draft(recipe, SAMPLING, method)
     draft, found = decide_models(recipe, target, draft)
+    for model in draft.models if draft.head is None else ():
+        refuse_type(model.facts.model_type, model.folder / CONFIG)
     draft = decide_cascade(recipe, target, draft, verify)
     graphs = graphs_beside(target, recipe, graphs)
     check_states(recipe, target, draft, graphs)

@@ -3,6 +3,7 @@
 The recipe is text with comments, so that people can read, keep and change what was decided.
 """
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -57,8 +58,8 @@ def make_model_recipe(
     data = parse_yaml(text, str(file))
     plan = make_plan(parse_recipe(data, file, overrides))
     if overrides:
-        first_line, _, _ = text.partition("\n")
-        text = f"{first_line}\n{yaml.safe_dump(data, sort_keys=False)}"
+        head = "".join(itertools.takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
+        text = head + yaml.safe_dump(data, sort_keys=False)
     return ModelRecipe(text, plan, list(dict.fromkeys([*notes, *decided.notes, *plan.notes])))
 
 

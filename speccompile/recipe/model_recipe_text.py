@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import yaml
+
 from speccompile.drafters import DRAFTING_METHODS, KINDS_WITH_WEIGHTS
 from speccompile.plan.plan import Plan
 from speccompile.recipe.engines import FAST, FLOATS
@@ -46,7 +48,21 @@ def recipe_text(request: ModelRequest, plan: Plan, written: Callable[[str], str]
         _line(f"  max_new_tokens: {plan.prove.max_new_tokens}", "of each prompt of the proof"),
         _line("  # prompts: prompts.jsonl", 'yours: one {"prompt": "..."} a line'),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([lines[0], *_elsewhere_lines(lines), *lines[1:]]) + "\n"
+
+
+def _elsewhere_lines(lines: list[str]) -> list[str]:
+    """Return a comment that says what to set where the absolute paths of a recipe's text are not there: a recipe in a
+    bundle goes where the bundle goes. None where all are relative."""
+    read = yaml.safe_load("\n".join(lines))
+    keys = [
+        f"{section}.{key}"
+        for section in ("target", "drafter")
+        for key in ("model", "tokenizer")
+        if str(read[section].get(key, "")).startswith("/")
+    ]
+    told = " ".join(f"--set {key}=FOLDER" for key in keys)
+    return [f"# The folders are those of the machine that wrote this. Elsewhere: {told}"] if keys else []
 
 
 def _tokenizer_lines(request: ModelRequest, written: Callable[[str], str]) -> list[str]:

@@ -195,20 +195,15 @@ class SequenceState:
         self.path_lengths: list[int] = []  # the prefill's single token first
         self.draft_lengths: list[int] = []
         self.round_starts: list[int] = []
-        self.decodes_every_round = stream is not None and stream.has_stop
-        """True if the text is decoded in every round. Decoding once at the end costs far less."""
+        self.decodes_every_round = stream is not None and stream.has_stop  # once at the end costs far less
         self._eos = frozenset(eos_token_ids)
         self.matcher: Matcher | RuleMatcher | None = None if constraint is None else constraint.matcher(self._eos)
-        """State of the new tokens in the constraint's grammar."""
         self.min_forced_tokens = 0
         """Minimum number of forced tokens (those without an alternative) that are appended at once, without asking the
         target; 0 for never. The tokens are the same either way."""
-        self.truncated_tokens = 0
-        """Number of tokens that the prompt lost at its start."""
-        self.adapter: LoadedAdapter | None = None
-        """Adapter of the target; None for the base."""
-        self.media: SequenceMedia | None = None
-        """Pictures of the prompt; None without."""
+        self.truncated_tokens = 0  # tokens that the prompt lost at its start
+        self.adapter: LoadedAdapter | None = None  # of the target
+        self.media: SequenceMedia | None = None  # pictures of the prompt
         self.source: list[int] | Features | None = None
         """Tokens of the source, or features of a sound, of a target with an encoder; and its hash."""
         self.source_key = ""
@@ -255,12 +250,9 @@ class SequenceState:
         tokens = tokens[: self.max_new_tokens - len(self.token_ids)]
         if self.matcher is not None:
             tokens = tokens[: self.matcher.accept_tokens(tokens)]
-        if not self._eos.isdisjoint(tokens):
-            end = next(place for place, token in enumerate(tokens) if token in self._eos)
-            tokens, self.finish_reason = tokens[: end + 1], "stop"
-        self.token_ids += tokens
+        self._add(tokens)
         if logprobs is not None:
-            self._keep(logprobs, len(tokens))
+            self._keep(logprobs, len(self.token_ids) - self.round_starts[-1])
         if self.matcher is not None and self.is_active:
             self._go_on(self.matcher)
         if self.decodes_every_round:
@@ -270,12 +262,20 @@ class SequenceState:
         if not self.is_active:
             self._read()
 
+    def _add(self, tokens: list[int]) -> None:
+        """Add tokens, up to the first that ends the sequence."""
+        if not self._eos.isdisjoint(tokens):
+            end = next(place for place, token in enumerate(tokens) if token in self._eos)
+            tokens, self.finish_reason = tokens[: end + 1], "stop"
+        self.token_ids += tokens
+
     def _go_on(self, matcher: Matcher | RuleMatcher) -> None:
         """End the sequence if no token can follow, and append forced tokens."""
         self.finish_reason = matcher.end
         if self.is_active and self.min_forced_tokens:
-            self.token_ids += matcher.forced_tokens(self.max_new_tokens - len(self.token_ids), self.min_forced_tokens)
+            forced = matcher.forced_tokens(self.max_new_tokens - len(self.token_ids), self.min_forced_tokens)
             self.finish_reason = matcher.end
+            self._add(forced)
 
     def finish(self, reason: str) -> None:
         """End the sequence for an external reason."""

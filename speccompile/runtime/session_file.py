@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from speccompile.bundle.folders import write_atomically
-from speccompile.bundle.hashes import new_hasher
+from speccompile.bundle.hashes import new_hasher, unicode_json
 from speccompile.contract import DTYPES
 from speccompile.errors import UsageError
 from speccompile.machine.plain_files import open_plain, read_plain
@@ -48,6 +48,20 @@ class SessionFile:
 
     metadata: dict[str, str]
     tensors: dict[str, tuple[str, Array]]
+
+
+def check_notes(notes: Mapping[str, str], path: Path) -> None:
+    """Raise UsageError for a note that no file can hold: one that is no text, or has half a surrogate pair."""
+    for name, text in notes.items():
+        if not (_is_text(name) and _is_text(text)):
+            raise UsageError(
+                f"{path}: received the note {name!r} with {text!r:.80}, expected Unicode texts",
+                hint="write a note as text, such as with json.dumps",
+            )
+
+
+def _is_text(note: object) -> bool:
+    return isinstance(note, str) and note.encode("utf-8", "ignore").decode() == note
 
 
 def write_session(path: Path, file: SessionFile) -> None:
@@ -150,8 +164,8 @@ def _header(metadata: Mapping[str, str], entries: Mapping[str, Any], data: list[
 
 
 def _spelled(header: Mapping[str, Any]) -> bytes:
-    """Return the one spelling of a header. Lone surrogates stay as they are read."""
-    return json.dumps(header, ensure_ascii=False).encode(errors="surrogatepass")
+    """Return the one spelling of a header."""
+    return json.dumps(header, ensure_ascii=False).encode()
 
 
 def _split(content: bytes | memoryview, path: Path) -> tuple[dict[str, Any], memoryview]:
@@ -160,7 +174,7 @@ def _split(content: bytes | memoryview, path: Path) -> tuple[dict[str, Any], mem
     if len(content) < LENGTH_BYTES or not 0 < length <= min(LONGEST, len(content) - LENGTH_BYTES):
         raise UsageError(f"{path}: not a session, or a truncated one: {len(content)} bytes", hint=_ANOTHER)
     try:
-        header = json.loads(bytes(content[LENGTH_BYTES : LENGTH_BYTES + length]))
+        header = unicode_json(bytes(content[LENGTH_BYTES : LENGTH_BYTES + length]))
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):

@@ -28,7 +28,7 @@ from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.rings import FULL, RingReach
 from speccompile.runtime.rounds.slots import SlotContent
-from speccompile.runtime.session_file import SessionFile, read_session, read_start, write_session
+from speccompile.runtime.session_file import SessionFile, check_notes, read_session, read_start, write_session
 
 TOKENS = "session.tokens"
 """Name of the tensor of token ids, int64 [n]. Other tensors have the names of their buffers."""
@@ -154,7 +154,8 @@ class Sessions:
 
     def save(self, path: Path, notes: Mapping[str, str] | None = None) -> None:
         """Write what a slot holds of the latest sequence, and notes, which are given back as they are. Raise UsageError
-        if it holds nothing, or the file cannot be written."""
+        if it holds nothing, a note is no text, or the file cannot be written."""
+        check_notes(notes or {}, path)
         write_session(path, self.content(path, notes))
 
     @property
@@ -256,8 +257,11 @@ class Sessions:
         tokens = tokens[: self._manifest.max_length - 1]
         row = SequenceState(tokens, 1, self._manifest.max_length, (), None)
         row.adapter = adapter
+        seconds, reused = dict(self._loop.seconds), self._loop.reused
         for _ in self._loop.generate([row], speculative=False):
             pass
+        self._loop.seconds.update(seconds)  # the caller's generation is told after its session is saved
+        self._loop.reused = reused
         assert self._loop.left is not None, "one sequence was read"
         return self._loop.left
 

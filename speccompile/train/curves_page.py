@@ -46,10 +46,11 @@ def _plots(steps: Sequence[Line], judged: Sequence[Line]) -> Iterator[tuple[str,
     names = list(dict.fromkeys(name for line in steps for name in line["shown"]))
     for group, members in _groups(names).items():
         rows = {
-            name: [(line["step"], line["shown"][name]) for line in steps if name in line["shown"]] for name in members
+            _member(name): [(line["step"], line["shown"][name]) for line in steps if name in line["shown"]]
+            for name in members
         }
         smooth = {name: _smooth(row) for name, row in rows.items()}
-        yield f"{group}, of what is learnt", line_chart(smooth, "mean, smoothed", "step")
+        yield f"{_title(group)}, of training samples", line_chart(smooth, "mean, smoothed", "step")
     if steps:
         yield (
             "Learning rate",
@@ -60,16 +61,16 @@ def _plots(steps: Sequence[Line], judged: Sequence[Line]) -> Iterator[tuple[str,
 
 
 def _loss(steps: Sequence[Line], judged: Sequence[Line]) -> str:
-    """Plot the loss of what is learnt, smoothed, and of the held-out samples where it was measured."""
+    """Plot the loss of training samples, smoothed, and of the held-out samples where it was measured."""
     curve = _curve(steps, "loss")
     held_out = [(line["step"], loss) for line in judged if (loss := line["figures"].get("loss")) is not None]
-    rows = {"learnt": _smooth(curve)} | ({"held out": held_out} if held_out else {})
-    return line_chart(rows, "mean, smoothed", "step", faint={"learnt": curve})
+    rows = {"training": _smooth(curve)} | ({"held out": held_out} if held_out else {})
+    return line_chart(rows, "mean, smoothed", "step", faint={"training": curve})
 
 
 def _depths_over_steps(judged: Sequence[Line]) -> Iterator[tuple[str, str]]:
     """Yield a plot of every list of shares by depth, with one curve per depth, where several evaluations have it."""
-    for name, title in _SHARES.items():
+    for name in _OVER_STEPS:
         found = [(line["step"], shares) for line in judged if (shares := line["figures"].get(name))]
         deepest = min(max((len(shares) for _, shares in found), default=0), len(COLOURS))
         rows = {
@@ -79,11 +80,29 @@ def _depths_over_steps(judged: Sequence[Line]) -> Iterator[tuple[str, str]]:
             for depth in range(deepest)
         }
         if len(found) > 1:
-            yield f"{title} over steps", line_chart(rows, "share of held-out places", "step")
+            yield f"{_title(name)}, over steps", line_chart(rows, "share of held-out places", "step")
 
 
-_SHARES = {"accepted_at_depth": "Acceptance by depth", "full": "All drafts right, by depth"}
-"""Figure of an evaluation -> title of its plot."""
+_OVER_STEPS = ("accepted_at_depth", "full")
+"""Figures of an evaluation with one share per depth whose course is plotted."""
+_TITLES = {
+    "accepted_at_depth": "Acceptance of sampled drafts",
+    "accepted": "Acceptance of sampled drafts",
+    "full": "All drafts up to a depth are right",
+    "cond": "A draft is right where all before it are",
+    "right": "A draft is right",
+}
+"""Figure, or group of metrics -> title of its plot; the others' names are their titles."""
+
+
+def _title(name: str) -> str:
+    return _TITLES.get(name, name.replace("_", " ").capitalize())
+
+
+def _member(name: str) -> str:
+    """Return the name of a metric within its group: "depth 2" for "loss/2"."""
+    member = name.partition("/")[2] or name
+    return f"depth {member}" if member.isdigit() else member
 
 
 def _curve(lines: Sequence[Line], key: str) -> Curve:
@@ -120,7 +139,7 @@ def _by_depth(judged: Sequence[Line]) -> Iterator[tuple[str, str]]:
             continue
         rows = {step: figures[name] for step, figures in chosen.items() if len(figures.get(name, ())) == len(value)}
         depths = [str(depth) for depth in range(1, len(value) + 1)]
-        yield name.replace("_", " ").capitalize(), bar_chart(depths, rows, "by depth")
+        yield _title(name), bar_chart(depths, rows, "by depth")
 
 
 def _is_by_depth(value: Any) -> bool:

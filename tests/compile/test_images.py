@@ -263,9 +263,15 @@ def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
             assert (refused.status, said in refused.error["message"]) == (400, True), refused.json
         refused = server.chat([{"type": "image", "image": "/etc/hostname"}]).error["message"]
         assert "expected text, or image_url for an image" in refused
+        beside = {"messages": [{"role": "user", "content": "what", "images": [data_url(WIDE, form)]}]}
+        refused = server.ask("POST", "/v1/chat/completions", beside)
+        assert (refused.status, refused.error["param"]) == (400, "messages[0].images")
         refused = server.chat(content, continue_final_message=True).error["message"]
         assert "received True beside pictures, no part of which can be dropped or continued" in refused
         assert server.chat(f"a {idefics3.token} b", max_tokens=3, temperature=0).status == 200
+        found = re.search(r"request_encode_time_seconds_count{.*} (.*)", server.ask("GET", "/metrics").data.decode())
+        assert found
+        assert float(found[1]) == 4  # requests with pictures, which are encoded or known
 
 
 def test_the_command_line_takes_pictures(seeing, tmp_path, cli):
@@ -301,6 +307,10 @@ def test_a_chat_shows_pictures_and_encodes_them_once(idefics3, tmp_path, monkeyp
     assert "the next message shows 1 picture\n" in err
     assert "received /image without a file" in err
     assert "No such file" in err
+    monkeypatch.setattr(sys, "stdin", io.StringIO("what\n"))
+    own = {"max_new_tokens": 4, "ignore_eos": True}
+    chat.converse(bundle, own, system=None, show_drafts=False, images=[str(file)])
+    assert capsys.readouterr().out == f"{first}\n"
     saved = json.loads((tmp_path / "c.json").read_text())
     assert saved[0]["content"] == [{"type": "image", "image": str(file)}, {"type": "text", "text": "what"}]
     assert (tmp_path / "c.md").read_text().startswith(f"## user\n\n[{file}]\nwhat\n")

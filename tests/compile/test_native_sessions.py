@@ -39,6 +39,7 @@ def test_either_goes_on_from_what_the_other_wrote(workshop, combination, native_
         prompt = [dice.randrange(3, 200) for _ in range(dice.randrange(1, 24))]
         ours = both.session.generate([prompt], max_new_tokens=(count := dice.randrange(1, 15)), **options)[0]
         both.session.save(path)
+        assert both.session.result() == ours  # also where saving has read the text again
         content = path.read_bytes()
         both.python.generate(prompt, max_new_tokens=count, **options)
         both.python.save_session(path)

@@ -7,6 +7,7 @@ from scripts.architectures.configurations import CORRECTIONS, IMPOSSIBLE, KINDS,
 from scripts.architectures.row import STATUSES, Row
 from scripts.architectures.table import markdown, read_rows, summary, tried_with, write_rows
 from speccompile.compiler.checkpoints.layer_types import KNOWN
+from speccompile.compiler.checkpoints.refused_types import REFUSED
 from tests import zoo
 
 ROWS = read_rows()
@@ -27,6 +28,16 @@ def test_nothing_is_wrong_and_whatever_is_not_proven_says_why():
 def test_drafts_were_accepted_in_most_of_them():
     proven = [row for row in ROWS.values() if row.status == "proven"]
     assert sum(row.per_round > 1 for row in proven) > 0.8 * len(proven)
+
+
+BY_LAYERS = {"minimax_m3_vl_text", "qwen4_exp", "qwen4_exp_text"}
+"""Types of which a config decides whether layers choose their rows."""
+
+
+def test_what_the_probe_refuses_is_refused_by_name_before_it():
+    named = [model_type for types in REFUSED.values() for model_type in types]
+    probed = {row.model_type for row in ROWS.values() if row.status == "refused" and "be compiled:" in row.reason}
+    assert sorted(named) == sorted(probed - BY_LAYERS)
 
 
 @pytest.mark.parametrize("name", zoo.names())

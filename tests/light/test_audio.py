@@ -145,11 +145,15 @@ def test_a_file_that_was_written_to_a_pipe_is_read():
         (riff(1, 1, 16, b""), "the WAV file has no samples"),
         (riff(1, 1, 12, b"ab"), "received samples of format 1 with 12 bits"),
         (riff(6, 1, 8, b"ab"), "received samples of format 6 with 8 bits"),
+        (riff(2, 1, 4, b"ab"), "received samples of format 2 with 4 bits"),
         (riff(1, 0, 16, b"ab"), "0 channels, 16 bits: damaged"),
+        (riff(3, 1, 64, struct.pack("<d", 1e300)), "some samples are no finite numbers"),
+        (riff(3, 2, 32, struct.pack("<ff", 3e38, 3e38)), "some samples are no finite numbers"),
         (riff(3, 1, 32, struct.pack("<f", float("nan"))), "some samples are no finite numbers"),
         (riff(1, 1, 16, bytes(40))[:-8], "received 32 of 40 bytes of samples: it is cut off"),
     ],
 )
+@pytest.mark.filterwarnings("error")
 def test_what_is_no_sound_is_refused(data, message):
     with pytest.raises(PromptError, match=message) as caught:
         parse_sound(data, "a.mp3")
@@ -175,11 +179,14 @@ def test_sounds_come_in_every_form(tmp_path):
         (np.zeros(16_160, np.float32), r"received 1\.0 s, expected at most 1 s"),
         (np.zeros(0, np.float32), "received no samples"),
         (np.full(4, np.nan, np.float32), "samples that are no finite numbers"),
+        (np.full(4, -1e30), r"received samples of up to 1e\+30, expected them in \[-1, 1\]"),
+        (np.full(4, 1e300), r"received samples of up to inf, expected them in \[-1, 1\]"),
         (np.zeros(9, np.int16), r"received array int16 \[9\], expected the path of a sound's file"),
         (7, "received int, expected the path"),
         (np.zeros((80, 99), np.float32), r"received features of shape \[80, 99\], expected finite ones of \[80, 100\]"),
     ],
 )
+@pytest.mark.filterwarnings("error")
 def test_wrong_sounds_are_refused(audio, message):
     with pytest.raises(PromptError, match=message) as caught:
         read_sounds(audio, AUDIO)

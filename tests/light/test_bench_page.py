@@ -14,7 +14,7 @@ from speccompile.measure.bench import check_page, make_report, write_page
 from speccompile.measure.bench.costs import GraphCosts
 from speccompile.measure.bench.measure import PromptRuns
 from speccompile.measure.bench.page import make_page
-from speccompile.measure.bench.plots import bar_chart, bar_rows, heat_map, line_chart
+from speccompile.measure.bench.plots import CHARACTER, bar_chart, bar_rows, heat_map, line_chart
 from speccompile.measure.bench.report import Measurements
 from speccompile.measure.bench.roofline import Bandwidth, MemoryReads
 from speccompile.measure.bench.weights import WeightReads
@@ -68,7 +68,7 @@ def test_a_page_has_plots_and_tables_and_loads_nothing():
     titles = re.findall("<h2>(.*?)</h2>", page)
     assert titles == [
         "Speed", "Speed by group", "Acceptance by depth", "Cost of a window", "Time between tokens",
-        "Both ways", "Groups", "Costs of a round", "Memory",
+        "Speed and time", "Groups", "Costs of a round", "Memory",
     ]  # fmt: skip
     assert parsed.tags.count("svg") == 5
     assert not {"script", "link", "img", "iframe"} & set(parsed.tags)
@@ -83,6 +83,7 @@ def test_a_page_has_plots_and_tables_and_loads_nothing():
         "<td>verify, width 64</td><td>500.000</td><td>25.00</td>",
         "over 33 tokens of context",
         "mean accepted 2.00",
+        "2.00 times autoregression over 2 questions; 2.00 tokens a round<br>",
         "2.5 GB/s, threads: 3",
         "same tokens on 2 of 2 prompts",
     ):
@@ -107,7 +108,7 @@ def test_a_page_without_a_drafter_and_one_without_rounds():
     cases = [PromptRuns(1, (timed(replace(SPECULATIVE, **single)),), (timed(replace(AUTOREGRESSIVE, **single)),))]
     page = make_page(make_report(toy_bundle(), cases, threads=None, max_new_tokens=1))
     Page(page)
-    assert re.findall("<h2>(.*?)</h2>", page) == ["Speed", "Both ways"]
+    assert re.findall("<h2>(.*?)</h2>", page) == ["Speed", "Speed and time"]
 
 
 def test_names_are_no_markup():
@@ -183,7 +184,35 @@ def test_bars_below_each_other_grow_with_their_values():
     begin = next(float(each.get("x")) for each in svg.iter("rect"))
     assert float(line.get("x1")) == pytest.approx(begin + 1.5 * bars[0], abs=0.2)
     assert {"one", "two & more", "none", "times"} <= {each.text for each in svg.iter("text")}
+    assert [each.text for each in svg.iter("text") if each.get("class")] == ["1", "2"]
     ElementTree.fromstring(bar_rows({}, "nothing"))
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"), [((1.31, 1.0, 0.9991), ["1.31", "1.00", "1.00"]), ((100.4, 7), ["100", "7"])]
+)
+def test_the_numbers_of_bars_have_the_same_decimals(values, shown):
+    svg = ElementTree.fromstring(bar_rows(dict(zip("abc", values, strict=False)), "times"))
+    assert [each.text for each in svg.iter("text") if each.get("class")] == shown
+
+
+def test_a_legend_stays_inside():
+    svg = ElementTree.fromstring(line_chart({f"acceptance {n}": [(0, 1), (1, 2)] for n in range(6)}, "t", "x"))
+    ends = [float(each.get("x")) + CHARACTER * len(each.text) for each in svg.iter("text") if "acc" in each.text]
+    assert len(ends) == 6
+    assert max(ends) <= float(svg.get("viewBox").split()[2])
+
+
+def test_names_below_bars_do_not_touch():
+    names = ["mt_bench", "translation", "summarization", "math_reasoning", "code_editing", "overall", "rag", "qa"]
+    svg = ElementTree.fromstring(bar_chart(names, {"x": [1.0] * 8, "y": [2.0] * 8}, "t"))
+    ends: dict[str, float] = {}
+    for each in svg.iter("text"):
+        if each.text in names:
+            middle, half = float(each.get("x")), CHARACTER * len(each.text) / 2
+            assert middle - half > ends.get(each.get("y"), 0), each.text
+            ends[each.get("y")] = middle + half
+            assert float(each.get("y")) < float(svg.get("viewBox").split()[3])
 
 
 def test_a_heat_map_is_darker_where_numbers_are_higher_and_frames_the_best_of_a_column():

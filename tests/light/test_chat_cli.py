@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from speccompile.cli import chat
 from speccompile.errors import UsageError
 from speccompile.serving.scheduler.events import Observer
 from speccompile.serving.scheduler.scheduler import Scheduler
+from tests.full_disk import largest_file
 from tests.light.serve_example import chat_bundle
 
 
@@ -81,6 +83,12 @@ def test_a_chat_refuses_a_session_of_a_prompt_and_a_missing_folder(talk, tmp_pat
     chat_bundle().generate("def", max_new_tokens=2, session=tmp_path / "s")
     with pytest.raises(UsageError, match="session of a single prompt, expected that of a chat"):
         talk("hello", session=tmp_path / "s")
+    for note in ("no JSON", "[" * 9999, "{}", '["hello"]', '[{"role": "user"}]', '[{"role": "user", "content": 1}]'):
+        bundle = chat_bundle()
+        bundle.generate("def", max_new_tokens=2)
+        bundle.save_session(tmp_path / "s", notes={"messages": note})
+        with pytest.raises(UsageError, match="expected that of a chat"):
+            talk("hello", session=tmp_path / "s")
     with pytest.raises(UsageError, match="there is no folder"):
         talk("hello", session=tmp_path / "a" / "s")
 
@@ -125,6 +133,16 @@ def test_clear_forgets_and_save_writes(talk, tmp_path):
     err = talk(f"/save {tmp_path}/none/c.json", "/save").err
     assert f"/save {tmp_path}/none/c.json: No such file or directory" in err
     assert "received /save without a file" in err
+
+
+def test_save_leaves_the_old_file_on_a_full_disk_and_nothing_beside_it(talk, tmp_path):
+    (tmp_path / "c.json").write_text("old")
+    with largest_file(16):
+        err = talk("def", f"/save {tmp_path}/c.json").err
+    assert f"/save {tmp_path}/c.json: File too large" in err
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"c.json": "old"}
+    talk("def", "/save /dev/null")
+    assert Path("/dev/null").is_char_device()
 
 
 def test_stats_tell_of_the_last_answer(talk):

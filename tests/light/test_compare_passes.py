@@ -1,6 +1,7 @@
 """One run over all questions: in this process on a toy bundle, and in another one that may end in any method."""
 
 import json
+import signal
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -9,6 +10,7 @@ import pytest
 from speccompile.bundle.prompts import Question
 from speccompile.errors import BundleError, EngineError
 from speccompile.measure.bench.groups import OVERALL
+from speccompile.measure.compare import subprocess_job
 from speccompile.measure.compare.dropping import FREEDOM, Leader
 from speccompile.measure.compare.passes import MeasuredPass, PassRequest, interleaved, measure_method, run_pass
 from tests.light.fake_bundle import toy_manifest, toy_tokenizer, write_toy_bundle
@@ -106,10 +108,18 @@ def test_a_pass_ends_when_it_cannot_win_any_more(opened):
     assert len(run_pass(asked).cases) == 8
 
 
-def test_what_another_process_raises_is_raised_here(tmp_path):
-    with pytest.raises(BundleError, match="nothing") as caught:
-        measure_method(job(tmp_path / "nothing"))
+def test_what_another_process_raises_is_raised_here(tmp_path, monkeypatch):
+    """Also from a shell's job in the background, whose processes inherit that Ctrl-C is ignored: none is killed."""
+    ended, stop = [], subprocess_job._stop
+    monkeypatch.setattr(subprocess_job, "_stop", lambda process: (stop(process), ended.append(process.returncode)))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(BundleError, match="nothing") as caught:
+            measure_method(job(tmp_path / "nothing"))
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert caught.value.hint
+    assert ended == [-signal.SIGINT]
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,10 @@ def test_a_chat_is_its_template_continued():
             [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],
             r"messages\[0\]\.tool_calls: received the call .*, expected a function with its arguments as JSON",
         ),
+        (
+            [{"role": "user", "content": "x", "images": ["AA=="]}],
+            r"messages\[0\]\.images: received pictures beside the",
+        ),
         ([{"role": "assistant", "tool_calls": 3}], r"messages\[0\]\.tool_calls: received 3, expected a list of calls"),
         (
             [{"role": "user", "content": "x" * 200}],

@@ -129,6 +129,14 @@ def test_check_of_an_extra_finds_every_module(extra: str, module: str, monkeypat
         require(extra, purpose="it")
 
 
+def test_all_extras_that_are_missing_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("torch", "datasets"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingPackageError, match="the extras 'compile' and 'train', which training needs") as caught:
+        require("compile", "train", purpose="training")
+    assert caught.value.hint == "pip install 'speccompile[compile,train]'"
+
+
 def test_table_is_what_the_extras_install() -> None:
     """Held against pyproject.toml, by the packages that are installed here."""
     packages = importlib.metadata.packages_distributions()

@@ -3,10 +3,14 @@
 import json
 import socket
 import threading
+import time
 from base64 import b64decode
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from unittest import mock
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -109,6 +113,56 @@ def test_time_is_limited(port, monkeypatch):
         name = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(RequestError, match=r"TimeoutError from 127\.0\.0\.1|a picture in more than"):
             ImageHosts.of((name,)).inlined(body(f"http://{name}/a.png"))
+
+
+@contextmanager
+def answering(*parts: bytes, pause: float = 0.02) -> Iterator[str]:
+    """Yield HOST:PORT of a server that answers one request with these bytes, one part after another."""
+
+    def answer(server: socket.socket) -> None:
+        with suppress(OSError), server.accept()[0] as wire:
+            wire.recv(4096)
+            for part in parts:
+                wire.sendall(part)
+                time.sleep(pause)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer, args=[server])
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        thread.join()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\n"
+
+
+@pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nX: ", HEAD + b"Transfer-Encoding: chunked\r\n\r\n"])
+def test_time_is_limited_where_bytes_come_now_and_then(monkeypatch, start):
+    monkeypatch.setattr(image_urls, "_SECONDS", 0.2)
+    with answering(start, *[b"0"] * 100) as name:  # 2 s
+        began = time.monotonic()
+        with pytest.raises(RequestError, match=r"a picture in more than 0.2 seconds"):
+            ImageHosts.of((name,)).inlined(body(f"http://{name}/a.png"))
+        assert time.monotonic() - began < 1
+
+
+def test_a_picture_without_its_end_is_refused():
+    with answering(HEAD + b"Content-Length: 9\r\n\r\nabc") as name, pytest.raises(RequestError, match="IncompleteRead"):
+        ImageHosts.of((name,)).inlined(body(f"http://{name}/a.png"))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "port", "host"), [("https", 443, "a.org"), ("http", 80, "a.org"), ("https", 80, "a.org:80")]
+)
+def test_the_usual_port_is_not_written(monkeypatch, scheme, port, host):
+    wire = mock.Mock()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(0, 0, 0, "", ("1.1.1.1", port))])
+    monkeypatch.setattr(socket, "socket", lambda *_: wire)
+    monkeypatch.setattr(image_urls.ssl.SSLContext, "wrap_socket", lambda _, wire, **__: wire)
+    image_urls._connection(urlsplit(f"{scheme}://a.org:{port}/x"), port, "url", time.monotonic() + 9).request(
+        "GET", "/x"
+    )
+    assert f"\r\nHost: {host}\r\n".encode() in wire.sendall.call_args[0][0]
 
 
 @pytest.mark.parametrize("name", ["https://a.org", "a.org/x", "", "a b", "*.a.org"])

@@ -28,7 +28,7 @@ from transformers.processing_utils import ProcessorMixin
 from speccompile.bundle.media import PLACES
 from speccompile.compiler.checkpoints.images import read_images
 from speccompile.compiler.models.image_inputs import pixel_inputs
-from speccompile.errors import CheckpointError, PromptError, UnsupportedModelError
+from speccompile.errors import BundleError, CheckpointError, PromptError, UnsupportedModelError
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime.images import encoder as encoders
 from speccompile.runtime.images.encoder import Encoder
@@ -104,6 +104,18 @@ def test_pixels_of_lfm2_are_those_of_torch_bit_for_bit(seen):
         for each, patches in zip(expected, found["pixel_values"], strict=True):
             cut = each.unfold(1, 8, 8).unfold(2, 8, 8).permute(1, 2, 3, 4, 0).reshape(-1, 3 * 8 * 8)
             assert torch.equal(patches[: len(cut)], cut), (height, width)
+
+
+@pytest.mark.parametrize("seen", ["gemma4"], indirect=True)
+def test_a_picture_beyond_the_positions_of_the_encoder_is_refused(seen):
+    settings = seen[2]
+    assert settings.settings["places"] == 256
+    family = FAMILIES["gemma4"](replace(settings, settings={**settings.settings, "places": 207}))
+    assert family.grid(1, 69).columns == 69
+    with pytest.raises(PromptError, match="of 300 x 1 pixels, which has 210 patches in a line, expected at most 207"):
+        family.grid(1, 300)
+    with pytest.raises(BundleError, match=r"plan.images.settings: KeyError\('places'\)"):
+        ImageReader(replace(settings, settings={"patch": 4, "merge": 3}), lambda: pytest.fail("not opened"), None)
 
 
 def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):

@@ -1,11 +1,14 @@
 """Models that `run` and `chat` refuse before they build: an hour's build must not end with a word about its prompt."""
 
+import sys
+
 import pytest
 from click.testing import CliRunner
 
+from speccompile.cli import model_bundle
 from speccompile.cli.main import group
 from speccompile.cli.model_bundle import ModelOptions, open_model
-from speccompile.errors import UsageError
+from speccompile.errors import PromptError, UsageError
 
 
 def test_a_model_without_a_tokenizer_is_refused_before_the_build(make_checkpoint, tmp_path, monkeypatch):
@@ -26,7 +29,31 @@ def test_an_empty_option_is_refused(make_checkpoint, tmp_path, option):
         ModelOptions(**{option: " "}).request(str(make_checkpoint(tmp_path / "model")), sampling=False)
 
 
-def test_a_picture_needs_a_prompt(make_checkpoint, tmp_path):
-    command = ["run", str(make_checkpoint(tmp_path / "model")), "--image", "one.png"]
-    with pytest.raises(UsageError, match="received --image without a prompt, expected both"):
-        CliRunner().invoke(group, command, catch_exceptions=False)
+@pytest.mark.parametrize(
+    ("command", "options", "message"),
+    [
+        ("run", ["hi", "--image", "{}/none.png"], "^--image .*/none.png: No such file or directory"),
+        ("chat", ["--image", "{}/model/config.json"], "^--image .*/config.json: the picture cannot be decoded"),
+        (
+            "chat",
+            ["--image", "a.png", "--session", "{}/s"],
+            "^--image a.png: received a picture in a chat with --session",
+        ),
+        ("chat", ["--image", "a.png", "--truncate", "left"], "^--image a.png: .* in a chat with --truncate"),
+    ],
+)
+def test_pictures_are_read_before_a_build(make_checkpoint, tmp_path, monkeypatch, command, options, message):
+    monkeypatch.setattr(model_bundle, "build_model", lambda *_, **__: pytest.fail("a bundle is built"))
+    options = [each.format(tmp_path) for each in options]
+    with pytest.raises((UsageError, PromptError), match=message):
+        CliRunner().invoke(group, [command, str(make_checkpoint(tmp_path / "model")), *options], catch_exceptions=False)
+
+
+def test_a_chat_with_pictures_asks_for_a_bundle_that_sees(make_checkpoint, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(model_bundle, "_cached", lambda request, **_: asked.append(request.images) or sys.exit(3))
+    (tmp_path / "one.ppm").write_bytes(b"P6 1 1 255 abc")
+    model = str(make_checkpoint(tmp_path / "model"))
+    for options in ([], ["--image", str(tmp_path / "one.ppm")]):
+        CliRunner().invoke(group, ["chat", model, *options])
+    assert asked == [False, True]

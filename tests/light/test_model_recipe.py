@@ -69,6 +69,21 @@ def test_overrides_are_written_down(model, tmp_path):
     assert (plan.batch_size, plan.drafter.tokens) == (made.plan.batch_size, made.plan.drafter.tokens) == (3, 2)
 
 
+@pytest.mark.parametrize("overrides", [(), ["cache.batch_size=2"]])
+def test_a_text_with_absolute_paths_says_what_to_set_elsewhere(model, make_checkpoint, tmp_path, overrides):
+    drafter = make_checkpoint(tmp_path / "smaller")
+    made = make_model_recipe(ModelRequest(str(model), str(drafter)), overrides=overrides)
+    _, _, told = made.text.splitlines()[1].partition("Elsewhere: ")
+    settings = told.replace("--set ", "").split()
+    assert settings == ["target.model=FOLDER", "drafter.model=FOLDER"]
+    elsewhere = tmp_path / "elsewhere" / "recipe.yaml"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(made.text.replace(str(tmp_path), "/gone"))
+    given = [each.replace("FOLDER", str(folder)) for each, folder in zip(settings, (model, drafter), strict=True)]
+    assert decided(make_plan(load_recipe(elsewhere, given))) == decided(made.plan)
+    assert "Elsewhere" not in make_model_recipe(ModelRequest(str(model), str(drafter)), relative_to=tmp_path).text
+
+
 @pytest.mark.parametrize("place", ["models/drafter", "models/tiny model-draft", "models/tiny model/assistant"])
 def test_a_drafter_beside_the_model_drafts(model, make_checkpoint, tmp_path, place):
     make_checkpoint(tmp_path / place)

@@ -141,6 +141,25 @@ def test_a_conversation_survives_a_reload_until_it_is_cleared(driver):
         assert page.run("return Object.keys(localStorage).filter((name) => name.includes('conversation'))") == []
 
 
+def test_a_tab_that_was_only_open_does_not_undo_what_another_keeps(driver):
+    with talking(driver, lambda prompt: iter(["to " + prompt[-13:-11]])) as (page, _):
+        first = driver.current_window_handle
+        driver.switch_to.new_window("tab")
+        other = Page(driver, page.address)
+        other.ask("q1")
+        driver.switch_to.window(first)
+        driver.refresh()  # nothing was said in it: it shows what the other tab has kept
+        page.wait(lambda: page.answers() == ["to q1"])
+        page.ask("q2")
+        driver.switch_to.window(driver.window_handles[-1])
+        driver.refresh()  # its own conversation, whatever the first tab has kept since
+        other.wait(lambda: other.answers() == ["to q1"])
+        driver.close()
+        driver.switch_to.window(first)
+        driver.refresh()
+        page.wait(lambda: page.answers() == ["to q1", "to q2"])
+
+
 def test_a_key_is_asked_for_and_kept_in_this_tab_alone(driver):
     with talking(driver, say("in"), Settings(Keys(("right",)))) as (page, _):
         page.one("#key-text").send_keys("wrong\ue007")

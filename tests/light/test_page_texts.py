@@ -45,6 +45,29 @@ def test_hostile_texts_stay_texts(driver):
             page.wait(lambda: page.has(".answer"))
 
 
+LEFT_EDGE = """
+const walker = document.createTreeWalker(document.querySelector(".answer"), NodeFilter.SHOW_TEXT);
+for (let node; (node = walker.nextNode()); ) {
+  const at = node.data.indexOf(arguments[0]);
+  if (at < 0) continue;
+  const range = document.createRange();
+  range.setStart(node, at), range.setEnd(node, at + 1);
+  return range.getBoundingClientRect().left;
+}
+"""
+
+
+def test_what_turns_a_text_around_ends_with_its_element(driver):
+    """A link whose text overrides the direction must not turn what follows it; a paragraph has its own direction."""
+    text = "see [\u202emoc.live](https://ok.example/) done\n\nnever \u202eends\n\nlast\n\n\u05e9\u05dc\u05d5\u05dd"
+    with talking(driver, lambda prompt: iter(["", text])) as (page, _):
+        page.ask("x")
+        places = [page.run(LEFT_EDGE, part) for part in ("see", "moc", "done", "one")]
+        assert places == sorted(places)
+        assert page.run(LEFT_EDGE, "last") < page.run(LEFT_EDGE, "ast")
+        assert page.run(LEFT_EDGE, "\u05e9") > page.run("return document.querySelector('.answer').clientWidth") / 2
+
+
 @pytest.mark.parametrize("huge", [
     "word " * 30_000, "[" * 50_000, "*a " * 20_000, "> " * 5_000, "a `" + "`" * 9_999 + "a", "|" * 40_000 + "\n|-",
     "- x\n" * 4_000, "```\n" + "x = 1\n" * 10_000, "**_" * 20_000, "<" * 40_000, "https://a.example/" * 3_000,

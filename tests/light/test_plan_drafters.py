@@ -168,3 +168,11 @@ def test_layers_have_the_precision_of_their_target(plan, engine):
 )
 def test_precisions_that_layers_cannot_have(refusal, keys, message):
     assert message in refusal(LAYERS, **keys)
+
+
+@pytest.mark.parametrize("drafter", [{"kind": "model", "model": "refused"}, {"kind": "prompt_lookup"}])
+def test_a_model_type_that_cannot_be_compiled_is_refused_by_its_name(plan, refusal, make_checkpoint, tmp_path, drafter):
+    make_checkpoint(tmp_path / "refused", model_type="falcon")
+    target = {} if "model" in drafter else {"target": {"model": "refused"}}
+    message = refusal(drafter, **target)
+    assert message.startswith(f"{tmp_path}/refused/config.json: model_type: received 'falcon', which cannot be comp")

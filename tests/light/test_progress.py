@@ -1,11 +1,13 @@
 """What a step says while it runs: a clock that the test moves, and the lines of the logger."""
 
 import logging
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 
 import pytest
 
-from speccompile.progress import log_step, progress_counter
+from speccompile.progress import loading_torch, log_step, progress_counter
 
 
 class Clock:
@@ -37,8 +39,8 @@ def run(clock: Clock, total: float, unit: str, amounts: list[tuple[float, float]
             advance(amount)
 
 
-def test_what_takes_less_than_five_seconds_says_nothing(clock, lines):
-    run(clock, 100, "layers", [(0.049, 1)] * 100)
+def test_what_takes_less_than_three_seconds_says_nothing(clock, lines):
+    run(clock, 100, "layers", [(0.029, 1)] * 100)
     assert lines() == []
 
 
@@ -62,10 +64,10 @@ def test_more_than_an_hour(clock, lines):
     assert lines() == ["writing: 1 of 100 prompts, 2 h 45 min left"]  # 9900 s
 
 
-def test_a_line_at_most_every_five_seconds(clock, lines):
+def test_a_line_at_most_every_three_seconds(clock, lines):
     run(clock, 100, "layers", [(0.5, 1)] * 40)  # 20 s
     assert [line.partition(",")[0] for line in lines()] == [
-        f"writing: {done} of 100 layers" for done in (10, 20, 30, 40)
+        f"writing: {done} of 100 layers" for done in range(6, 40, 6)
     ]
 
 
@@ -102,3 +104,12 @@ def test_the_error_of_the_work_goes_through(clock, lines):
     with pytest.raises(ValueError, match="broken"), progress_counter("writing", 2, "layers", clock=clock):
         raise ValueError("broken")
     assert lines() == []
+
+
+def test_pytorch_is_told_before_it_is_loaded_and_not_again(lines, monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with loading_torch():
+        assert lines() == ["loading PyTorch ..."]
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    with loading_torch():
+        assert len(lines()) == 1

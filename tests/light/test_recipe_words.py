@@ -69,3 +69,13 @@ def test_other_words_are_refused_with_the_nearest(make_recipe):
     assert "prompt_lookup" in caught.value.hint
     with pytest.raises(RecipeError, match=r"received 'fp15', which is unknown"):
         plan(make_recipe, precision={"target": "fp15"})
+
+
+@pytest.mark.parametrize(("called", "like"), [("Q4_K_M", "int4"), ("iq4_xs", "int4"), ("Q8_0", "int8")])
+def test_types_of_gguf_files_are_told_what_is_like_them(make_recipe, called, like):
+    with pytest.raises(RecipeError, match=f"received '{called}', which is unknown") as caught:
+        plan(make_recipe, precision={"target": called})
+    assert (
+        caught.value.hint
+        == f"this is a type of GGUF files: use {like}, or stored for a model that has codes of its own"
+    )

@@ -1,5 +1,7 @@
 """One row of a batch, without any graph: how many of a round's tokens it takes, and why it ends."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,14 @@ def test_the_first_token_that_ends_is_the_last(place):
     made.append_tokens([*tokens, 3, 2], 5)
     assert (made.token_ids, made.finish_reason) == (tokens[: place + 1], "stop")
     assert (made.path_lengths, made.draft_lengths) == ([6], [5])
+
+
+def test_forced_tokens_end_it_as_others_do():
+    matcher = SimpleNamespace(accept_tokens=len, forced_tokens=lambda most, least: [4, 5, 6, 5], end="")
+    made = row(ends=(5,), constraint=SimpleNamespace(matcher=lambda ends: matcher))
+    made.min_forced_tokens = 1
+    made.append_tokens([1, 2], 1)
+    assert (made.token_ids, made.finish_reason) == ([1, 2, 4, 5], "stop")
 
 
 def test_what_becomes_of_it_is_told():

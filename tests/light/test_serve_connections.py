@@ -61,8 +61,42 @@ REFUSED = {
         b"size of a chunk",
     ),
     "trailers without end": (CHUNKED + b"0\r\n" + b"X: y\r\n" * 800, b"431", b"the limit header_bytes"),
+    "another version": (b"GET /health HTTP/2.0\r\nHost: x\r\n\r\n", b"400", b"neither HTTP/1.1 nor HTTP/1.0"),
+    "a length beside chunks": (
+        POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+        b"400",
+        b"Transfer-Encoding beside",
+    ),
+    "chunks in HTTP/1.0": (
+        b"POST /tokenize HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"400",
+        b"or in HTTP/1.0",
+    ),
+    "two codings": (POST + b"Transfer-Encoding: chunked\r\n" * 2 + b"\r\n", b"501", b""),
+    "a length of zeros": (POST + b"Content-Length: " + b"0" * 21 + b"2\r\n\r\n{}", b"400", b""),
+    "a trailer that is no header": (CHUNKED + b"0\r\nx\r\n\r\n", b"400", b""),
+    "a DEL": (GET + b"X: a\x7f\r\n\r\n", b"400", b"the header x has controls"),
+    "another expectation": (GET + b"Expect: more\r\n\r\n", b"417", b"is not 100-continue"),
+    "a fragment": (b"GET /health#a HTTP/1.1\r\nHost: x\r\n\r\n", b"400", b"has a fragment"),
+    "a path of other bytes": (b"GET /%E9 HTTP/1.1\r\nHost: x\r\n\r\n", b"400", b"the path of the request is no UTF-8"),
+    "zeros": (b"\x00" * 9, b"400", b""),
     "another protocol": (b"\x16\x03\x01\r\n\r\n", b"400", b"illegal request line"),
 }
+
+
+CLOSE = b"Host: x\r\nConnection: close\r\n\r\n"
+TAKEN = {
+    "a host in the target": b"GET HTTP://x:80/health?a HTTP/1.1\r\n" + CLOSE,
+    "no path behind the host": b"GET https://x?a HTTP/1.1\r\n" + CLOSE,
+    "empty lines before it": b"\r\n\r\nGET /health HTTP/1.1\r\n" + CLOSE,
+    "a chunk's size with zeros": POST.replace(b"/v1/completions", b"/tokenize") + b"Content-Type: application/json\r\n"
+    b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n00000000000e\r\n" + b'{"prompt":"a"}\r\n0\r\n\r\n',
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_is_rare_but_right_is_taken(server, name):
+    assert answer(server, TAKEN[name]).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize("name", REFUSED)

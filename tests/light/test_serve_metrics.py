@@ -1,5 +1,7 @@
 """What `speccompile serve` counts, read by Prometheus' own parser."""
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
@@ -37,7 +39,7 @@ def test_they_have_vllms_names(metrics):
     metrics.stepped(12, 0.75)
     metrics.stepped(0, 0.75)
     metrics.ended(generation())
-    metrics.ended(generation(reason="capacity"))
+    metrics.ended(replace(generation(reason="capacity"), encode_seconds=0.5))
     metrics.ended(generation(reason="cancelled", tokens=(), first_token_seconds=None))
     metrics.failed(ValueError())
     found = samples(metrics.text().decode())
@@ -56,6 +58,7 @@ def test_they_have_vllms_names(metrics):
         ("inter_token_latency_seconds_count", ""): 3, ("iteration_tokens_total_sum", ""): 12,
         ("iteration_tokens_total_count", ""): 1, ("e2e_request_latency_seconds_sum", ""): 3.75,
         ("request_prefill_time_seconds_count", ""): 3, ("request_decode_time_seconds_count", ""): 3,
+        ("request_encode_time_seconds_count", ""): 1, ("request_encode_time_seconds_sum", ""): 0.5,
         ("request_prompt_tokens_sum", ""): 12, ("request_generation_tokens_sum", ""): 4,
         ("request_time_per_output_token_seconds_count", ""): 2,
     }  # fmt: skip

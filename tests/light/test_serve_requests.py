@@ -57,6 +57,8 @@ REFUSED = [
      "messages[0].content[0].type", 'received "image_url", but this model takes no images'),
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "input_audio", "text": "x"}]}]},
      "messages[0].content[0].type", 'received "input_audio", but this model takes no audio'),
+    (CHAT, {"messages": [{"role": "user", "content": "x", "images": ["AA=="]}]}, "messages[0].images",
+     "received pictures beside the content, expected them as its parts"),
     (CHAT, {"messages": [{"role": "assistant", "content": "x", "tool_calls": 5}]}, "messages[0].tool_calls",
      "received 5, expected a list of calls"),
     (CHAT, {"messages": [{"role": "user", "content": "x", "tool_calls": 0}]}, "messages[0].tool_calls", "received 0"),

@@ -44,8 +44,7 @@ def test_a_writer_that_is_killed_leaves_a_whole_file(tmp_path):
         assert process.wait() == -signal.SIGKILL
         assert set(read(path)[:20]) == {3}
         assert toy_bundle().load_session(path)[:20] == [3] * 20
-    left = [file.name for file in tmp_path.iterdir() if file != path]
-    assert all(name.startswith(".s.") for name in left)  # hidden, and nothing else
+    assert {file.name for file in tmp_path.iterdir()} == {"s"} or sys.platform != "linux"
     assert path.stat().st_mode & 0o777 == 0o600
 
 

@@ -178,6 +178,20 @@ def test_recurrent_states_are_those_of_the_tokens(ahead, tmp_path):
     assert sessions.is_at_end(left(target_position=3 + ahead)) == (ahead == 0)
 
 
+def test_what_saving_reads_again_is_not_told_of_the_generation(tmp_path, monkeypatch):
+    """A text whose last round has moved states beyond it is read again: its generation has its own cached tokens."""
+    path, again, read_again = tmp_path / "s", [], Sessions._read_again
+    monkeypatch.setattr(Sessions, "_read_again", lambda *given: again.append(given) or read_again(*given))
+    for length in range(2, 16):
+        bundle = keyed(toy_bundle(tokens=3, carried=True))
+        bundle.generate(PROMPT, session=path, max_new_tokens=length)
+        kept = bundle.load_session(path)
+        found = bundle.generate([*kept, 1, 2, 3], session=path, max_new_tokens=length)
+        assert (found.cached_tokens, found.verify_seconds > 0) == (len(kept), True)
+        path.unlink()
+    assert again
+
+
 def test_a_drafter_with_tokens_of_its_own_saves_all_that_it_has_read(tmp_path):
     """Save a cache with three rows for one token of the target."""
     sessions, lines = keyed(toy_bundle())._sessions, {"drafter.ends": (8,), "drafter.key.0": (2, 24, 4)}
@@ -213,6 +227,15 @@ def test_a_session_longer_than_the_capacity_is_refused(tmp_path):
     assert tokens == said[: len(tokens)]
 
 
+@pytest.mark.parametrize("notes", [{"a": 1}, {"a": None}, {1: "a"}, {"a": "\ud800"}, {"\udfff": "a"}], ids=repr)
+def test_a_note_that_no_file_can_hold_is_refused(notes, tmp_path):
+    bundle, _ = saved(tmp_path / "s")
+    before = (tmp_path / "s").read_bytes()
+    with pytest.raises(UsageError, match="expected Unicode texts"):
+        bundle.save_session(tmp_path / "s", notes=notes)
+    assert (tmp_path / "s").read_bytes() == before
+
+
 def test_a_disk_without_space_leaves_the_old_file(tmp_path, monkeypatch):
     bundle, _ = saved(tmp_path / "s")
     before = (tmp_path / "s").read_bytes()
@@ -240,11 +263,17 @@ def shape(value):
     return lambda header: header["target.rows"].update(shape=value)
 
 
+def note(text):
+    return lambda header: header["__metadata__"].update({"note.a": text})
+
+
 EDITED = {
     "empty": (lambda content: b"", "truncated one: 0 bytes"),
     "a header of 2**63 bytes": (lambda content: (2**63).to_bytes(8, "little") + content[8:], "truncated one"),
     "another file": (lambda content: b"\x7fELF" + content, "not a session"),
     "no JSON": (lambda content: content[:8] + b"x" + content[9:], "no JSON object"),
+    "half a surrogate pair": (lambda c: rewritten(c, note("zzz")).replace(b"zzz", b"\xed\xa0\x80"), "no JSON object"),
+    "its escape": (lambda content: rewritten(content, note("\ud800")), "no JSON object"),
     "nested": (lambda content: (90000).to_bytes(8, "little") + b"[" * 90000, "no JSON object"),
     "newer": (
         lambda content: content.replace(FORMAT.encode(), b"speccompile.session.2"),

@@ -2,6 +2,10 @@
 
 import errno
 import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -33,9 +37,21 @@ def half_written(path: Path, content: bytes) -> None:
         file.write(content[: len(content) // 2])
 
 
+@pytest.fixture(params=["without a name", "named", "no /proc"])
+def way(request, monkeypatch) -> str:
+    """The ways to write the new file: of a system that has files without names, and of others."""
+    if request.param == "named":
+        monkeypatch.setattr("speccompile.bundle.folders.sys.platform", "other")
+    if request.param == "no /proc":
+        monkeypatch.setattr("os.link", lambda *_given, **_named: Path("/absent").stat())
+    return request.param
+
+
 @pytest.mark.parametrize(("call", "done"), [("write_bytes", half_written), ("replace", lambda *_: None)])
 @pytest.mark.parametrize("ending", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()], ids=repr)
-def test_what_ends_the_writing_leaves_the_file_as_it_was(tmp_path, monkeypatch, call, done, ending):
+def test_what_ends_the_writing_leaves_the_file_as_it_was(tmp_path, monkeypatch, call, done, ending, way):
+    if way == "without a name" and call == "write_bytes":
+        pytest.skip("it ends with the process")
     path = tmp_path / "file"
     path.write_bytes(OLD)
 
@@ -58,3 +74,35 @@ def test_a_folder_that_is_not_there_is_what_is_told(tmp_path, place):
         write_atomically(tmp_path / place, NEW)
     assert Path(caught.value.filename).parent == (tmp_path / place).parent
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_threads_and_containers_with_one_process_id_do_not_write_each_others_files(tmp_path, way):
+    """Of several writers one wins, whole; what another with the same number has left is not touched."""
+    path = tmp_path / "file"
+    left = tmp_path / f".file.{os.getpid()}"
+    left.write_bytes(OLD)
+    texts = [bytes([number]) * 200_000 for number in range(4)]
+
+    def write(text: bytes) -> None:
+        for _ in range(40):
+            write_atomically(path, text)
+            assert path.read_bytes() in texts
+
+    with ThreadPoolExecutor() as pool:
+        assert list(pool.map(write, texts)) == [None] * 4
+    assert left.read_bytes() == OLD
+    assert sorted(tmp_path.iterdir()) == sorted([path, left])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of systems that have files without names")
+def test_a_process_that_is_killed_leaves_nothing(tmp_path):
+    write = "from pathlib import Path; from speccompile.bundle.folders import write_atomically\n"
+    write += (
+        f"print('ready', flush=True)\nwhile True: write_atomically(Path({str(tmp_path / 'file')!r}), bytes(1 << 25))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", write], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.02)
+        process.kill()
+    assert {each.name for each in tmp_path.iterdir()} <= {"file"}

@@ -76,7 +76,8 @@ def test_samples_of_every_form_are_read(native: AudioLines, kind: int, bits: int
     "data",
     [
         b"RIFF\0\0\0\0WAVE", riff(1, 1, 16, b""), riff(1, 1, 12, b"ab"), riff(6, 1, 8, b"ab"), riff(1, 0, 16, b"ab"),
-        riff(3, 1, 32, struct.pack("<f", float("nan"))), riff(1, 1, 16, b"ab", rate=0),
+        riff(3, 1, 32, struct.pack("<f", float("nan"))), riff(3, 2, 32, struct.pack("<ff", 3e38, 3e38)),
+        riff(2, 1, 4, b"ab"), riff(3, 1, 64, struct.pack("<d", 1e300)), riff(1, 1, 16, b"ab", rate=0),
         riff(1, 1, 16, b"ab", rate=800_000), riff(1, 1, 8, bytes(20_000), rate=1),
     ],
 )  # fmt: skip
@@ -165,6 +166,9 @@ def test_sounds_that_are_too_long_are_refused(native: AudioLines) -> None:
         native.array("features", AUDIO, np.zeros(88_200, np.float32), rate=44_100)
     with pytest.raises(Exception, match="received samples that are no finite numbers"):
         native.array("features", AUDIO, np.full(4, np.nan, np.float32), rate=16_000)
+    for rate in (16_000, 8_000):
+        with pytest.raises(Exception, match=r"received samples of up to .*, expected them in \[-1, 1\]"):
+            native.array("features", AUDIO, np.full(4, -3e38, np.float32), rate=rate)
 
 
 def test_transcripts_begin_as_in_python(native: AudioLines) -> None:

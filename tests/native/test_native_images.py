@@ -93,6 +93,17 @@ def test_inputs_of_the_encoder_are_python_s(native: ImageLines, settings: ImageS
         assert (found["rows"], found["text"], found["alone"]) == (family.n_rows(grid), family.text(grid), whole.alone)
 
 
+@pytest.mark.parametrize("settings", ["gemma4"], indirect=True)
+def test_a_picture_without_a_position_is_refused_as_in_python(native: ImageLines, settings: ImageSettings) -> None:
+    settings = replace(settings, settings={**settings.settings, "places": 207})
+    family = FAMILIES[settings.family](settings)
+    for width in (69, 300):
+        image = vision.picture(1, width)
+        asked = partial(native.bytes_of, "runs", settings.to_json(), low=False, image=native.image(image))
+        found, expected = outcome(asked), outcome(partial(family.grid, *image.shape[:2]))
+        assert width == 69 or found == expected
+
+
 @pytest.mark.parametrize("settings", ["llava_next", "llava_onevision"], indirect=True)
 def test_rows_of_tiles_become_lines_as_in_python(native: ImageLines, settings: ImageSettings, tmp_path: Path) -> None:
     family, random = FAMILIES[settings.family](settings), np.random.default_rng(0)

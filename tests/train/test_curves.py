@@ -117,7 +117,7 @@ def test_the_page_has_all_curves_and_loads_nothing(tmp_path):
     text = (tmp_path / "curves.html").read_text()
     page = Page(text)
     assert page.headings == [
-        "toy", "Loss", "Score", "By depth", "loss, of what is learnt", "Learning rate", "Gradient", "Evaluations",
+        "toy", "Loss", "Score", "By depth", "Loss, of training samples", "Learning rate", "Gradient", "Evaluations",
     ]  # fmt: skip
     assert page.plots == 6
     assert page.loaded == []
@@ -169,7 +169,7 @@ def test_acceptance_by_depth_is_drawn_over_steps():
         for step in (10, 20)
     ]  # fmt: skip
     page = make_page("toy", lines)
-    (plot,) = re.findall("Acceptance by depth over steps</h2>\n(<svg.*?</svg>)", page, re.DOTALL)
+    (plot,) = re.findall("Acceptance of sampled drafts, over steps</h2>\n(<svg.*?</svg>)", page, re.DOTALL)
     assert plot.count("<polyline") == 2
     assert "depth 2" in plot
-    assert "Acceptance by depth over steps" not in make_page("toy", lines[:1])
+    assert "Acceptance of sampled drafts, over steps" not in make_page("toy", lines[:1])

@@ -192,9 +192,12 @@ def _gemma4(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -
     patch, merge = int(numbers["patch_size"]), int(numbers["pooling_kernel_size"])
     ids = {name: config.get(f"{name}_token_id", usual) for name, usual in _GEMMA4.items()}
     most = int(numbers["max_soft_tokens"])
-    settings = {"patch": patch, "merge": merge, "most": most} | {
-        key: token_text(folder, ids[name]) or "" for key, name in (("begin", "boi"), ("end", "eoi"))
-    }
+    settings = {
+        "patch": patch,
+        "merge": merge,
+        "most": most,
+        "places": int(vision.get("position_embedding_size", 10240)),
+    } | {key: token_text(folder, ids[name]) or "" for key, name in (("begin", "boi"), ("end", "eoi"))}
     found = settings_of(
         "gemma4", folder, {**config, "image_token_id": ids["image"]}, numbers | {"image_mean": (0.0,) * 3,
         "image_std": (1.0,) * 3}, STANDARD, (patch * merge, patch * merge), most, settings,

@@ -20,6 +20,7 @@ from torch.utils._sympy.functions import Max, Min, Mod, PythonMod
 
 from speccompile.bundle.caches import code_bits, has_codes, with_quantized_caches
 from speccompile.bundle.sources import AUDIO, SOURCE
+from speccompile.compiler.checkpoints.refused_types import HINT
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.complex_views import real_axis_moves
 from speccompile.compiler.lower.constant_folding import fold_unsupported
@@ -229,7 +230,8 @@ def _program(graph: Graph, module: _Flat) -> torch.export.ExportedProgram:
 def _untraceable(graph: Graph, module: _Flat, reason: str) -> UnsupportedModelError:
     decoder = getattr(module.module, "decoder", None)
     name = type(module.module if decoder is None else decoder.model).__name__
-    return UnsupportedModelError(f"{name} cannot be compiled: its {graph.name} graph cannot be traced: {reason}")
+    told = f"{name} cannot be compiled: its {graph.name} graph cannot be traced: {reason}"
+    return UnsupportedModelError(told, hint=HINT)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from speccompile.bundle.sources import is_cross_state
+from speccompile.compiler.checkpoints.refused_types import HINT
 from speccompile.compiler.models.load import first_line
 from speccompile.compiler.models.probed_source import cross_rows, empty_caches, source_length
 from speccompile.compiler.models.sourced import SourcedModel
@@ -131,11 +132,12 @@ def probe(model: nn.Module, shape: CacheShape) -> Decoder:
             _compare_windows(model, decoder)
             _compare_last_positions(model, decoder)
     except UnsupportedModelError as error:
-        raise UnsupportedModelError(f"{name} cannot be compiled: {error}", hint=error.hint) from error
+        raise UnsupportedModelError(f"{name} cannot be compiled: {error}", hint=error.hint or HINT) from error
     except (AssertionError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
         # Model code that expects something else of its cache or masks may raise anything; the answer is the same.
         raise UnsupportedModelError(
-            f"{name} cannot be compiled: it does not run behind the attention hook ({first_line(error)})"
+            f"{name} cannot be compiled: it does not run behind the attention hook ({first_line(error)})",
+            hint=HINT,
         ) from error
     return decoder
 

@@ -278,8 +278,7 @@ def _run_all(engine: Engine, script: Schedule, graphs: Sequence[Graph]) -> Itera
 
 
 def _run_window(engine: Engine, window: ScheduledWindow, graphs: Sequence[Graph]) -> dict[str, Array]:
-    for each in window.before:
-        _run_window(engine, each, graphs)
+    _go_back(engine, window, graphs)
     made = {t.buffer for graph in graphs[:-1] for t in graph.outputs}  # one graph passes it to the next
     runs = [engine.bind(graph.name, window.widths, _optional(graph)) for graph in graphs]
     for tensor in (t for graph in graphs for t in graph.inputs if t.role in ("io", "link")):
@@ -292,6 +291,18 @@ def _run_window(engine: Engine, window: ScheduledWindow, graphs: Sequence[Graph]
         if window.is_told and graph is not graphs[-1]:
             found["path"] = _tell_next(engine, window)
     return found
+
+
+def _go_back(engine: Engine, window: ScheduledWindow, graphs: Sequence[Graph]) -> None:
+    """Run the windows before a round again. What outlives requests stays: the drafter has read them once."""
+    sizes = {BATCH: len(window.fed)}
+    states = {t.buffer: t.concrete_shape(sizes) for graph in graphs for t in graph.inputs if t.role == "state"}
+    lasting = (name for name in states if name.startswith(PERSISTENT_PREFIX))
+    kept = {name: engine.host_view(name, states[name]).copy() for name in lasting}
+    for each in window.before:
+        _run_window(engine, each, graphs)
+    for name, values in kept.items():
+        engine.write_state(name, values)
 
 
 def _tell_next(engine: Engine, window: ScheduledWindow) -> Array:

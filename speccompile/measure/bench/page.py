@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from speccompile.measure.bench.cost_model import CostModel
-from speccompile.measure.bench.groups import Group
+from speccompile.measure.bench.groups import OVERALL, Group
 from speccompile.measure.bench.html import Table, make_html, write_html
 from speccompile.measure.bench.mode import QUANTILES, ModeStatistics
 from speccompile.measure.bench.plots import bar_chart, line_chart
@@ -23,14 +23,30 @@ def write_page(report: Report, path: Path) -> None:
 
 def make_page(report: Report) -> str:
     """Return the page's HTML."""
+    equality = list(equality_lines(report)) if report.speculative else []
     return make_html(
         report.bundle,
         f"{report.bundle}: speculative beside autoregressive decoding",
-        head=head_lines(report),
-        notes=list(equality_lines(report)) if report.speculative else [],
+        lead=[*_lead(report), *equality[:1]],
+        head=[],
+        notes=equality[1:],
         plots=dict(_plots(report)),
         tables=dict(_tables(report)),
+        after=head_lines(report),
     )
+
+
+def _lead(report: Report) -> Iterator[str]:
+    """Yield the answer of the page: how much faster drafts make it, over the questions where there are groups."""
+    means = next((group for group in report.groups if group.group == OVERALL), None)
+    if report.speculative is None:
+        yield f"{cell(report.autoregressive.tokens_per_second, '.1f')} tokens/s, without drafts"
+    elif means is not None and means.speedup is not None:
+        accepted = cell(means.speculative.mean_accepted if means.speculative else None, ".2f")
+        yield f"{means.speedup:.2f} times autoregression over {means.prompts} questions; {accepted} tokens a round"
+    elif report.speedup is not None:
+        accepted = cell(report.speculative.mean_accepted, ".2f")
+        yield f"{report.speedup:.2f} times autoregression; {accepted} tokens a round"
 
 
 def _ways(report: Report) -> dict[str, ModeStatistics]:
@@ -86,7 +102,7 @@ def _tables(report: Report) -> Iterator[tuple[str, Table]]:
             ("speedup", cell(report.speedup, ".2f")),
             ("speedup without prefill", cell(report.decode_speedup, ".2f")),
         ]
-    yield "Both ways", [("", *ways), *rows]
+    yield "Speed and time", [("", *ways), *rows]
     yield "Groups", [("", "questions", *ways, "speedup", "mean accepted"), *map(_group_row, report.groups)]
     if report.costs:
         yield "Costs of a round", _cost_rows(report.costs)

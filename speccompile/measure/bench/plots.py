@@ -31,10 +31,10 @@ def bar_chart(categories: Sequence[str], series: Mapping[str, Sequence[float | N
     scale = _Scale(0, max(values, default=1), len(categories))
     slot = (WIDTH - LEFT - RIGHT) / max(len(categories), 1)
     thick = min(0.8 * slot / max(len(series), 1), 60)
-    parts = []
+    lines, parts = _lines_of(categories, slot), []
     for place, category in enumerate(categories):
         middle = LEFT + (place + 0.5) * slot
-        parts.append(_text(middle, HEIGHT - BOTTOM + 18, category, "middle"))
+        parts.append(_text(middle, HEIGHT - BOTTOM + 18 + place % lines * 14, category, "middle"))
         for index, row in enumerate(series.values()):
             if (value := row[place]) is not None:
                 x, y = middle + (index - len(series) / 2) * thick, scale.y(value)
@@ -42,7 +42,7 @@ def bar_chart(categories: Sequence[str], series: Mapping[str, Sequence[float | N
                 parts.append(f'<rect x="{x + 1:.1f}" y="{y:.1f}" {size} class="f{index}"/>')
                 if thick > CHARACTER * len(_number(value)):
                     parts.append(_text(x + thick / 2, y - 4, _number(value), "middle"))
-    return _chart([*_y_axis(scale), *parts, *_legend(list(series))], title)
+    return _chart([*_y_axis(scale), *parts, *_legend(list(series))], title, HEIGHT + (lines - 1) * 14)
 
 
 def line_chart(
@@ -67,7 +67,7 @@ def line_chart(
         y = scale.y(value)
         line = f'x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"'
         parts.append(f'<line {line} class="s2" stroke-dasharray="5 4"/>')
-        parts.append(_text(WIDTH - RIGHT, y - 5, label, "end"))
+        parts.append(_text(LEFT + 4, y - 5, label, "start", ' class="over"'))  # most curves rise to the right
     return _chart([*_y_axis(scale), *parts, *_legend(list(series))], title)
 
 
@@ -79,6 +79,7 @@ def bar_rows(
     names, values = list(rows), [value or 0.0 for value in rows.values()]
     left = _room_for(names)
     top = max([*values, mark or 0.0], default=1) or 1
+    digits = 0 if all(value == round(value) for value in values) else min(max(2 - floor(log10(top)), 0), 2)
 
     def x(value: float) -> float:
         return left + value / top * (WIDTH - left - 40)
@@ -91,7 +92,7 @@ def bar_rows(
             shade = ' fill-opacity="0.35"' if name in pale else ""
             size = f'width="{x(value) - left:.1f}" height="{ROW - 6}"'
             parts.append(f'<rect x="{left}" y="{y + 3}" {size} class="f0"{shade}/>')
-            numbers.append(_text(x(value) + 4, y + 15, _number(value), "start", ' class="over"'))
+            numbers.append(_text(x(value) + 4, y + 15, f"{value:.{digits}f}", "start", ' class="over"'))
     if mark is not None:
         line = f'x1="{x(mark):.1f}" x2="{x(mark):.1f}" y1="{ROWS_TOP}" y2="{ROWS_TOP + len(names) * ROW}"'
         parts.append(f'<line {line} class="s1" stroke-dasharray="5 4"/>')
@@ -105,8 +106,7 @@ def heat_map(columns: Sequence[str], rows: Mapping[str, Sequence[float | None]],
     known = [value for row in rows.values() for value in row if value is not None]
     low, high = min(known, default=0), max(known, default=1)
     best = [max((row[place] or 0 for row in rows.values()), default=0) for place in range(len(columns))]
-    # Names that are wider than their columns stand on several lines, in turns.
-    lines = max(1, ceil(CHARACTER * max(map(len, columns), default=0) / wide))
+    lines = _lines_of(columns, wide)
     above = ROWS_TOP + 14 * lines
     parts = [
         _text(left + (place + 0.5) * wide, ROWS_TOP + 14 + place % lines * 14, column, "middle")
@@ -129,6 +129,11 @@ def heat_map(columns: Sequence[str], rows: Mapping[str, Sequence[float | None]],
 def _room_for(names: Iterable[str]) -> int:
     """Return the x coordinate to the right of these names."""
     return round(16 + CHARACTER * max(map(len, names), default=0))
+
+
+def _lines_of(names: Sequence[str], wide: float) -> int:
+    """Return the number of lines on which names stand in turns, so that those wider than their columns do not touch."""
+    return max(1, ceil(CHARACTER * max(map(len, names), default=0) / wide))
 
 
 class _Scale:
@@ -180,11 +185,13 @@ def _x_axis(scale: _Scale, places: Sequence[float], title: str) -> Iterator[str]
 
 
 def _legend(names: Sequence[str]) -> Iterator[str]:
-    """Yield the names of several series in a line below the title."""
-    x = 8.0
+    """Yield the names of several series in a line below the title, in two where one is too short."""
+    x, y = 8.0, 27
     for index, name in enumerate(names if len(names) > 1 else ()):
-        yield f'<rect x="{x:.0f}" y="27" width="10" height="10" class="f{index}"/>'
-        yield _text(x + 14, 36, name, "start")
+        if x + 14 + CHARACTER * len(name) > WIDTH and x > 8:
+            x, y = 8.0, y + 14
+        yield f'<rect x="{x:.0f}" y="{y}" width="10" height="10" class="f{index}"/>'
+        yield _text(x + 14, y + 9, name, "start")
         x += CHARACTER * len(name) + 28
 
 

@@ -55,7 +55,7 @@ def _plots(comparison: ComparisonReport) -> Iterator[tuple[str, str]]:
     lost = comparison.dropped
     names = [method.name for method in lost]
     pale = f"; pale: dropped early, {_counts([method.prompts for method in lost])} prompts" if lost else ""
-    measured: list[MethodReport | DroppedMethod] = [*methods, *lost]
+    measured: list[MethodReport | DroppedMethod] = sorted([*methods, *lost], key=lambda each: -each.ratio)
     speeds = {each.name: each.ratio for each in measured}
     yield "Speed", bar_rows(speeds, f"times autoregression{pale}", 1.0, names)
     accepted = {each.name: each.mean_accepted for each in measured}

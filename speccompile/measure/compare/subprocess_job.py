@@ -117,6 +117,8 @@ def run_apart(module: str, job: Mapping[str, Any], about: str, watch: Watch | No
 def serve(act: Callable[[dict[str, Any], Watch], Any]) -> None:
     """Do the jobs of stdin in the new process, and write the events, results and errors. act: receives a job, and the
     function that tells an event."""
+    # a shell starts jobs in the background with it ignored, which processes inherit: `_stop` would wait for nothing
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints must not mix with the answers
 

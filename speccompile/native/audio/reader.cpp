@@ -1,5 +1,6 @@
 #include "reader.h"
 
+#include <cmath>
 #include <cstdio>
 #include <vector>
 
@@ -12,7 +13,7 @@ namespace {
 
 constexpr const char* kTranscribe = "transcribe";  // task by default
 
-std::string seconds(const char* form, double value) {
+std::string shown(const char* form, double value) {
   char text[32];
   std::snprintf(text, sizeof text, form, value);
   return text;
@@ -26,6 +27,17 @@ int64_t token_of_task(const AudioSection& audio, const std::optional<std::string
   throw Error(Kind::kUsage, "task: received " + (task ? python_repr(*task) : std::string("None")) + ", expected one of " + joined(names), "leave it out to transcribe");
 }
 
+// The samples of a sound at the target's rate. Throws Error(kPrompt) for floats so large that the power of a frame would be infinite.
+Samples resampled(const Sound& sound, const AudioSection& about) {
+  Samples samples = resample(sound.samples, sound.rate ? sound.rate : about.sampling_rate, about.sampling_rate);
+  float loudest = 0;
+  for (const float each : samples) loudest = loudest < std::fabs(each) || std::isnan(each) ? std::fabs(each) : loudest;
+  const float power = loudest * static_cast<float>(about.window);
+  if (!std::isfinite(power * power))
+    throw Error(Kind::kPrompt, "audio: received samples of up to " + shown("%g", static_cast<double>(loudest)) + ", expected them in [-1, 1]", "check where they come from");
+  return samples;
+}
+
 }  // namespace
 
 Features features_of(const Sound& sound, const AudioSection& about) {
@@ -34,14 +46,14 @@ Features features_of(const Sound& sound, const AudioSection& about) {
   const double had = static_cast<double>(sound.samples.size()) / static_cast<double>(rate);
   const double most = static_cast<double>(longest) / static_cast<double>(about.sampling_rate);
   if (static_cast<int64_t>(sound.samples.size()) * about.sampling_rate > longest * rate)
-    throw Error(Kind::kPrompt, "audio: received " + seconds("%.1f", had) + " s, expected at most " + seconds("%g", most) + " s, which the encoder hears at once",
+    throw Error(Kind::kPrompt, "audio: received " + shown("%.1f", had) + " s, expected at most " + shown("%g", most) + " s, which the encoder hears at once",
                 "speccompile-native transcribe takes long sounds");
-  return log_mel(resample(sound.samples, rate, about.sampling_rate), about);
+  return log_mel(resampled(sound, about), about);
 }
 
 HeardSound hear(const Sound& sound, const AudioSection& about) {
   check_samples(sound.samples, "audio");
-  const Samples samples = resample(sound.samples, sound.rate ? sound.rate : about.sampling_rate, about.sampling_rate);
+  const Samples samples = resampled(sound, about);
   const double length = static_cast<double>(samples.size()) / static_cast<double>(about.sampling_rate);
   if (length > kMostSeconds) throw too_long("audio", length);
   const bool is_long = static_cast<int64_t>(samples.size()) > about.frames * about.hop;

@@ -91,14 +91,15 @@ void check_length(const std::string& path) {
 
 Sound decode(const Format& format, std::string_view data, const std::string& where) {
   const auto& [kind, channels, rate, block, bits] = format;
+  const bool is_float = kind == kFloat && (bits == 32 || bits == 64), is_whole = kind == kPcm && (bits == 8 || bits == 16 || bits == 24 || bits == 32);
+  const std::string other_form = "received samples of format " + std::to_string(kind) + " with " + std::to_string(bits) + " bits, expected PCM of 8 to 32 bits or floats";
+  if (kind != kPcm && kind != kFloat) refuse(where, other_form);  // compressed ones have fewer bits than bytes hold, and are not damaged
   if (!(0 < rate && rate <= kMostRate && channels && block && block == channels * (bits / 8)))
     refuse(where, std::to_string(rate) + " samples a second, " + std::to_string(channels) + " channels, " + std::to_string(bits) + " bits: damaged");
   const size_t frame = static_cast<size_t>(block), count = data.size() / frame;
   if (count > static_cast<size_t>(kMostSeconds) * static_cast<size_t>(rate))
     throw too_long(where, static_cast<double>(count) / static_cast<double>(rate));
-  const bool is_float = kind == kFloat && (bits == 32 || bits == 64), is_whole = kind == kPcm && (bits == 8 || bits == 16 || bits == 24 || bits == 32);
-  if (!is_float && !is_whole)
-    refuse(where, "received samples of format " + std::to_string(kind) + " with " + std::to_string(bits) + " bits, expected PCM of 8 to 32 bits or floats");
+  if (!is_float && !is_whole) refuse(where, other_form);
   if (!count) refuse(where, "the WAV file has no samples", "give a sound");
   Sound sound{Samples(count), rate};
   const size_t bytes = static_cast<size_t>(bits / 8);

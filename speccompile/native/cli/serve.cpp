@@ -135,6 +135,7 @@ void serve(const Arguments& given) {
       throw;
     }
     log(Level::kInfo, "serving " + name + " on " + listening.address + ", with " + std::to_string(checked.manifest.batch_size) + " rows");
+    if (settings.page && place.unix_path.empty()) log(Level::kInfo, "open " + listening.address + "/ in a browser to talk to it");
   };
   http::serve(model, settings, listening, load, grace, connections);
 }

@@ -138,7 +138,7 @@ class Pixtral : public PatchFamily {
 // Gemma 4. A picture becomes as large as its budget of rows allows, in its own shape.
 class Gemma4 : public PatchFamily {
  public:
-  Gemma4(const ImageSettings& images, bool is_low) : PatchFamily(images), most_(images.number("most", 1, 1 << 16)) {
+  Gemma4(const ImageSettings& images, bool is_low) : PatchFamily(images), places_(images.number("places", 1, 1 << 24)), most_(images.number("most", 1, 1 << 16)) {
     if (is_low) most_ = std::min(most_, kLowRows);
     images.text("begin");
     images.text("end");
@@ -152,6 +152,10 @@ class Gemma4 : public PatchFamily {
     } else if (!found.columns) {
       found = {std::min(whole(std::floor(real(height) / real(width))), most_), 1, false};
     }
+    if (const int64_t line = std::max(found.rows, found.columns) * merge_; line > places_)
+      throw Error(Kind::kPrompt, "received a picture of " + std::to_string(width) + " x " + std::to_string(height) + " pixels, which has " + std::to_string(line) +
+                                     " patches in a line, expected at most " + std::to_string(places_) + ", for which the encoder has positions",
+                  "crop the picture");
     return found;
   }
 
@@ -161,6 +165,7 @@ class Gemma4 : public PatchFamily {
   EncoderInput cut(const Pixels& image) const override { return blocks_of(image, true, 1); }
 
  private:
+  const int64_t places_;
   int64_t most_;
 };
 

@@ -61,6 +61,7 @@ int threads_of(const OrtApi* api, const OrtSessionOptions* options) {
 SPC_EXPORT OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base) {
   const OrtApi* api = base->GetApi(ort::kVersion);
   if (!api) return nullptr;  // a release before 1.17: ONNX Runtime will say that it does not know the operators
+  set_version(api, base->GetVersionString());
   static auto* mutex = new std::mutex;
   static auto* domains = new std::map<int, Domain>;
   const std::lock_guard<std::mutex> lock(*mutex);

@@ -53,15 +53,15 @@ int64_t tiles_apart(int64_t bytes_of_tile) {
   return (worth_it + kTilesTogether - 1) / kTilesTogether * kTilesTogether;
 }
 
+// The rows of x in eight bits: numbers, scales and sums in one room, which costs less than three where a product takes microseconds.
 class Quantized {
  public:
   Quantized(Context& context, const Run& run, int64_t depth, int64_t block)
-      : padded_(run.rows > 8 ? (run.rows + 15) / 16 * 16 : run.rows),
-        numbers_(padded_ * depth), scales_(padded_ * (depth / block)), sums_(padded_ * (depth / block)),
-        rows{padded_, depth, block, numbers_.data, scales_.data, sums_.data} {
-    std::memset(numbers_.data + run.rows * depth, 0, static_cast<size_t>((padded_ - run.rows) * depth));
-    std::memset(scales_.data, 0, static_cast<size_t>(padded_ * (depth / block)) * sizeof(float));
-    std::memset(sums_.data, 0, static_cast<size_t>(padded_ * (depth / block)) * sizeof(float));
+      : padded_(run.rows > 8 ? (run.rows + 15) / 16 * 16 : run.rows), blocks_(padded_ * (depth / block)),
+        room_(scales_begin(depth) + 2 * blocks_ * int64_t{sizeof(float)}),
+        rows{padded_, depth, block, reinterpret_cast<int8_t*>(room_.data), scales(depth), scales(depth) + blocks_} {
+    std::memset(room_.data + run.rows * depth, 0, static_cast<size_t>((padded_ - run.rows) * depth));
+    std::memset(scales(depth), 0, static_cast<size_t>(2 * blocks_) * sizeof(float));
     const int64_t width = run.x.shape().last();
     context.parallel(run.rows, 1 + kBytesApart / width, [&](int64_t first, int64_t last) {
       kernels().quantize(run.x.data<float>(), width, rows, first, last);
@@ -70,9 +70,11 @@ class Quantized {
   }
 
  private:
-  int64_t padded_;
-  Room<int8_t> numbers_;
-  Room<float> scales_, sums_;
+  int64_t scales_begin(int64_t depth) const { return (padded_ * depth + 63) / 64 * 64; }  // at the start of a cache line
+  float* scales(int64_t depth) const { return reinterpret_cast<float*>(room_.data + scales_begin(depth)); }
+
+  int64_t padded_, blocks_;
+  Room<char> room_;
 
  public:
   const QuantizedRows rows;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <iterator>
 #include <limits>
 #include <string>
 
@@ -23,17 +25,39 @@ void check(const OrtApi* api, OrtStatus* status) {
   throw OperatorError("ONNX Runtime refused what every operator asks for");
 }
 
-Tensor::Tensor(const OrtApi* api, const OrtValue* value) {
-  void* data = nullptr;
+namespace {
+
+std::atomic<const OrtApi*> lends_sizes{nullptr};
+
+void read_lent(const OrtApi* api, const OrtValue* value, Shape& shape) {
+  int type = 0;
+  const int64_t* sizes = nullptr;
+  check(api, ort::GetTensorElementTypeAndShapeDataReference(api, value, &type, &sizes, &shape.rank));
+  std::copy_n(sizes, std::min(shape.rank, std::size(shape.sizes)), shape.sizes);
+}
+
+void read_described(const OrtApi* api, const OrtValue* value, Shape& shape) {
   OrtTensorTypeAndShapeInfo* info = nullptr;
-  check(api, ort::GetTensorMutableData(api, value, &data));
   check(api, ort::GetTensorTypeAndShape(api, value, &info));
-  OrtStatus* status = ort::GetDimensionsCount(api, info, &shape_.rank);
-  const bool fits = shape_.rank <= 8;
-  if (!status && fits) status = ort::GetDimensions(api, info, shape_.sizes, shape_.rank);
+  OrtStatus* status = ort::GetDimensionsCount(api, info, &shape.rank);
+  if (!status && shape.rank <= std::size(shape.sizes)) status = ort::GetDimensions(api, info, shape.sizes, shape.rank);
   ort::ReleaseTensorTypeAndShapeInfo(api, info);
   check(api, status);
-  if (!fits) throw OperatorError("received a tensor of more than 8 axes");
+}
+
+}  // namespace
+
+void set_version(const OrtApi* api, const char* version) {
+  int major = 0, minor = 0;
+  const bool lends = std::sscanf(version, "%d.%d", &major, &minor) == 2 && major == 1 && minor >= ort::kLendsSizes;
+  lends_sizes = lends ? api : nullptr;
+}
+
+Tensor::Tensor(const OrtApi* api, const OrtValue* value) {
+  void* data = nullptr;
+  check(api, ort::GetTensorMutableData(api, value, &data));
+  (api == lends_sizes.load(std::memory_order_relaxed) ? read_lent : read_described)(api, value, shape_);
+  if (shape_.rank > std::size(shape_.sizes)) throw OperatorError("received a tensor of more than 8 axes");
   data_ = data;
 }
 
@@ -131,7 +155,7 @@ class Work {
 
   const Context::Part& part_;
   const int64_t parts_;
-  std::atomic<double> quickest_{std::numeric_limits<double>::infinity()};
+  alignas(64) std::atomic<double> quickest_{std::numeric_limits<double>::infinity()};
   std::atomic<bool> failed_{false};
 };
 

@@ -45,6 +45,9 @@ class OperatorError : public std::runtime_error {
 // Throws where ONNX Runtime itself refuses something.
 void check(const OrtApi* api, OrtStatus* status);
 
+// Told of ONNX Runtime's version, "1.17.0": newer ones lend a tensor's sizes, where older ones allocate for every question.
+void set_version(const OrtApi* api, const char* version);
+
 class Tensor {
  public:
   Tensor(const OrtApi* api, const OrtValue* value);

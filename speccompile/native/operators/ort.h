@@ -2,7 +2,7 @@
 // beside it is in runtime/ort.h.
 //
 // OrtApi is a table of functions whose places never change from release to release; OrtCustomOp is a structure that says
-// which release it was written for. What operators use is of 1.17, the first with KernelContext_ParallelFor. Where the real header
+// which release it was written for. What operators need is of 1.17, the first with KernelContext_ParallelFor. Where the real header
 // is found, tests/ort_layout.cpp compares every place used here with it.
 #pragma once
 
@@ -62,6 +62,7 @@ namespace speccompile {
 namespace ort {
 
 constexpr uint32_t kVersion = 17;
+constexpr int kLendsSizes = 24;  // the first with GetTensorElementTypeAndShapeDataReference
 
 // ONNXTensorElementDataType, OrtErrorCode
 enum Type : int { kFloat = 1, kUint8 = 2, kInt8 = 3, kInt64 = 7, kFloat16 = 10, kBfloat16 = 16 };
@@ -96,6 +97,8 @@ constexpr Entry<238, OrtStatus* (*)(const OrtSessionOptions*, const char* name, 
 constexpr Entry<249, OrtStatus* (*)(const OrtKernelInfo*, size_t, int*, const OrtValue**)> KernelInfoGetConstantInput_tensor;
 constexpr Entry<274, OrtStatus* (*)(const OrtKernelContext*, void (*)(void*, size_t), size_t, size_t, void*)>
     KernelContext_ParallelFor;
+constexpr Entry<414, OrtStatus* (*)(const OrtValue*, int* type, const int64_t** sizes, size_t* rank)>
+    GetTensorElementTypeAndShapeDataReference;
 
 }  // namespace ort
 }  // namespace speccompile

@@ -27,8 +27,9 @@ class Sharing {
   static constexpr double kStretch = 0.005, kFirstPause = 0.02, kLongestPause = 1.28;  // seconds
 
   void end_stretch() {
-    const double speed = work_ / seconds_;
-    speeds_[alone_] = speed;
+    const double stretch = work_ / seconds_;
+    double& speed = speeds_[alone_];
+    speed = on_trial_ || speed == 0 ? stretch : (speed + stretch) / 2;
     since_trial_ += seconds_;
     work_ = seconds_ = 0;
     if (on_trial_) {
@@ -44,7 +45,7 @@ class Sharing {
   }
 
   bool alone_ = false, on_trial_ = false;
-  std::array<double, 2> speeds_{};  // of the last stretch shared, and alone
+  std::array<double, 2> speeds_{};  // of the last stretches shared, and alone: a single interruption is no reason to change
   double work_ = 0, seconds_ = 0, since_trial_ = 0, pause_ = kFirstPause;
 };
 

@@ -44,10 +44,10 @@ class NoSignals {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int workers) {
+ThreadPool::ThreadPool(int workers) : shares_(static_cast<size_t>(workers) + 1) {
   const NoSignals blocked;  // threads inherit it
   try {
-    for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { help(); });
+    for (int i = 0; i < workers; ++i) threads_.emplace_back([this, i] { help(i + 1); });
   } catch (const std::system_error&) {  // the system has no more threads: those there are do the work
   }
 }
@@ -65,10 +65,10 @@ void ThreadPool::run(Call call, void* work, int64_t parts) {
   call_ = call;
   work_ = work;
   parts_ = parts;
-  next_.store(0, std::memory_order_relaxed);
-  state_.store((state_.load(std::memory_order_relaxed) / kTicket + 1) * kTicket + kOpen);
+  const uint64_t ticket = state_.load(std::memory_order_relaxed) / kTicket + 1;
+  state_.store(ticket * kTicket + kOpen);
   wake(parts - 1);
-  take_parts();
+  take_parts(0, ticket);
   state_.fetch_and(~kOpen);
   for (int pauses = 0; state_.load(std::memory_order_acquire) & kInside; ++pauses)
     if (pauses < kPausesBeforeYield)
@@ -77,8 +77,24 @@ void ThreadPool::run(Call call, void* work, int64_t parts) {
       std::this_thread::yield();  // to a worker that waits for this processor
 }
 
-void ThreadPool::take_parts() {
-  for (int64_t part; (part = next_.fetch_add(1, std::memory_order_relaxed)) < parts_;) call_(work_, part);
+void ThreadPool::take_parts(int64_t own, uint64_t ticket) {
+  const auto shares = static_cast<int64_t>(shares_.size());
+  for (int64_t i = 0; i < shares; ++i)
+    for (int64_t part; take_part((own + i) % shares, ticket, &part);) call_(work_, part);
+}
+
+bool ThreadPool::take_part(int64_t share, uint64_t ticket, int64_t* part) {
+  const auto shares = static_cast<int64_t>(shares_.size());
+  const int64_t first = parts_ * share / shares, count = parts_ * (share + 1) / shares - first;
+  std::atomic<uint64_t>& taken = shares_[static_cast<size_t>(share)].taken;
+  const uint64_t none = ticket * kShareTicket;  // of this call
+  for (uint64_t seen = taken.load(std::memory_order_relaxed);;) {
+    const uint64_t before = seen / kShareTicket == none / kShareTicket ? seen : none;
+    const auto done = static_cast<int64_t>(before - none);
+    if (done >= count) return false;
+    *part = first + done;
+    if (taken.compare_exchange_weak(seen, before + 1, std::memory_order_relaxed)) return true;
+  }
 }
 
 void ThreadPool::wake(int64_t wanted) {
@@ -90,7 +106,7 @@ void ThreadPool::wake(int64_t wanted) {
   for (int64_t i = 0; i < std::min(asleep, wanted); ++i) woken_.notify_one();
 }
 
-void ThreadPool::help() {
+void ThreadPool::help(int64_t own) {
   uint64_t seen = 0;
   for (;;) {
     Clock::time_point start = Clock::now();
@@ -101,7 +117,7 @@ void ThreadPool::help() {
       start = Clock::now();  // the call that woke it may be over; others follow
     }
     if (!enter(&seen)) continue;
-    take_parts();
+    take_parts(own, seen);
     state_.fetch_sub(1, std::memory_order_release);
   }
 }

@@ -28,18 +28,26 @@ class ThreadPool {
 
  private:
   static constexpr uint64_t kInside = 0xffff, kOpen = 0x10000, kTicket = 0x20000;
+  static constexpr uint64_t kShareTicket = uint64_t{1} << 32;
 
-  void help();
+  // The parts that one thread takes first, in one piece, so that no two threads write one cache line for each part. What it has
+  // not taken when the others have ended theirs is taken by them.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> taken{0};  // how many of them, and the number of the call; of an earlier call: none
+  };
+
+  void help(int64_t own);
   bool sleep_until_work(uint64_t seen);
   bool has_news(uint64_t state, uint64_t seen) const { return (state & kOpen) && state / kTicket != seen; }
   bool enter(uint64_t* seen);
-  void take_parts();
+  void take_parts(int64_t own, uint64_t ticket);
+  bool take_part(int64_t share, uint64_t ticket, int64_t* part);
   void wake(int64_t wanted);
 
   Call call_ = nullptr;
   void* work_ = nullptr;
   int64_t parts_ = 0;
-  std::atomic<int64_t> next_{0};
+  std::vector<Share> shares_;  // of the caller, then of the workers
   alignas(64) std::atomic<uint64_t> state_{0};  // number of the call, whether it takes workers in, and how many are inside
   alignas(64) std::atomic<int> sleeping_{0};
   std::mutex mutex_;

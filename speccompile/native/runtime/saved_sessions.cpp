@@ -252,8 +252,12 @@ SlotContent SavedSessions::read_again(const SlotContent& content) {
   rows.emplace_back(tokens, one, SamplingParams{}, manifest_.max_length, std::vector<int64_t>{}, nullptr, std::vector<std::string>{});
   rows.back().adapter = content.adapter;
   rows.back().adapter_key = content.adapter_key;
+  const auto seconds = loop_.seconds;  // the caller's generation is told after its session is saved
+  const auto reused = loop_.reused;
   loop_.begin(rows, false, false);
   while (rows.back().is_active()) loop_.step();
+  loop_.seconds = seconds;
+  loop_.reused = reused;
   return loop_.left.value();
 }
 

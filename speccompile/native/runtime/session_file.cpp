@@ -112,8 +112,10 @@ Json split(std::string_view content, const std::string& path, std::string_view& 
     refuse(path + ": not a session, or a truncated one: " + std::to_string(content.size()) + " bytes");
   data = content.substr(kDrafterStateLengthBytes + length);
   try {
-    Json header = Json::parse(content.substr(kDrafterStateLengthBytes, length));
-    if (header.is_object()) return header;
+    const std::string_view text = content.substr(kDrafterStateLengthBytes, length);
+    Json header = Json::parse(text);
+    const bool has_halves = text.find("\\u") != std::string_view::npos && !is_utf8(header.dump());  // of surrogate pairs
+    if (header.is_object() && !has_halves) return header;
   } catch (const JsonError&) {
   }
   refuse(path + ": not a session: its header is no JSON object");

@@ -140,6 +140,12 @@ inline OrtApi make_api() {
     *info = new OrtTensorTypeAndShapeInfo{value->shape};
     return nullptr;
   });
+  put(api, ort::GetTensorElementTypeAndShapeDataReference,
+      +[](const OrtValue* value, int*, const int64_t** sizes, size_t* rank) -> OrtStatus* {
+        *sizes = value->shape.data();
+        *rank = value->shape.size();
+        return nullptr;
+      });
   put(api, ort::ReleaseTensorTypeAndShapeInfo, +[](OrtTensorTypeAndShapeInfo* info) { delete info; });
   put(api, ort::GetDimensionsCount, +[](const OrtTensorTypeAndShapeInfo* info, size_t* count) -> OrtStatus* {
     *count = info->shape.size();
@@ -170,9 +176,11 @@ inline const OrtApi& api() {
 
 }  // namespace stand_in
 
-// threads: of operators' own; 0 for ONNX Runtime's.
+// threads: of operators' own; 0 for ONNX Runtime's, which then is of the first release that operators run on.
 inline const OrtCustomOp& operator_named(const std::string& name, int threads = 0) {
-  const OrtApiBase base{[](uint32_t version) -> const OrtApi* { return version == ort::kVersion ? &stand_in::api() : nullptr; }, nullptr};
+  OrtApiBase base{[](uint32_t version) -> const OrtApi* { return version == ort::kVersion ? &stand_in::api() : nullptr; },
+                  [] { return "1.17.3"; }};
+  if (threads) base.GetVersionString = [] { return "1.24.0"; };
   OrtSessionOptions options{nullptr, threads};
   CHECK(RegisterCustomOps(&options, &base) == nullptr, "%s", name.c_str());
   CHECK(options.domain->ops.count(name) == 1, "%s", name.c_str());

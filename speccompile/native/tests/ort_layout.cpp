@@ -65,6 +65,7 @@ ENTRY(ReleaseStatus);
 ENTRY(ReleaseTensorTypeAndShapeInfo);
 ENTRY(KernelInfoGetConstantInput_tensor);
 ENTRY(KernelContext_ParallelFor);
+ENTRY(GetTensorElementTypeAndShapeDataReference);
 
 #define RUNTIME(name) static_assert(stands<decltype(::OrtApi::name)>(runtime::name, offsetof(::OrtApi, name)), #name)
 RUNTIME(GetErrorCode);

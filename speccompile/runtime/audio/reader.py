@@ -87,9 +87,18 @@ def _checked_features(audio: Any, about: dict[str, Any], frames: int | None) -> 
 
 
 def _samples(audio: Any, about: dict[str, Any]) -> Samples:
-    """Return the samples of a sound at the target's rate."""
-    sound = _sound(audio, about["sampling_rate"])
-    return resample(sound.samples, sound.rate, about["sampling_rate"])
+    """Return the samples of a sound at the target's rate. Raise PromptError as `_sound`, and for floats so large that
+    the power of a frame would be infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        sound = _sound(audio, about["sampling_rate"])
+        samples = resample(sound.samples, sound.rate, about["sampling_rate"])
+        loudest = np.maximum(samples.max(), -samples.min())
+        power = np.square(loudest * np.float32(about["window"]))
+    if not np.isfinite(power):
+        raise PromptError(
+            f"audio: received samples of up to {loudest:g}, expected them in [-1, 1]", hint="check where they come from"
+        )
+    return samples
 
 
 def _sound(audio: Any, rate: int) -> Sound:

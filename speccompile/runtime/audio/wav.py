@@ -80,30 +80,44 @@ def _decode(form: bytes, data: bytes, where: str) -> Sound:
     kind, channels, rate, _, block, bits = _FORMAT.unpack_from(form)
     if kind == _EXTENSIBLE and len(form) >= _SUBFORMAT + 2:
         (kind,) = struct.unpack_from("<H", form, _SUBFORMAT)
+    if kind not in (_PCM, _FLOAT):  # compressed ones have fewer bits than bytes hold, and are not damaged
+        raise _other_form(where, kind, bits)
     if not (0 < rate <= MOST_RATE and channels and block == channels * (bits // 8) and block):
         raise PromptError(f"{where}: {rate} samples a second, {channels} channels, {bits} bits: damaged", hint=CONVERT)
     data = data[: len(data) // block * block]
     if len(data) / block / rate > MOST_SECONDS:
         raise too_long(where, len(data) / block / rate)
-    match kind, bits:
-        case (1, 8):
-            values = (np.frombuffer(data, np.uint8).astype(np.float32) - 128.0) / 128.0
-        case (1, 16 | 32):
-            values = np.frombuffer(data, f"<i{bits // 8}").astype(np.float32) / 2.0 ** (bits - 1)
-        case (1, 24):
-            values = _wide(data).astype(np.float32) / 2.0**23
-        case (3, 32 | 64):
-            values = np.frombuffer(data, f"<f{bits // 8}").astype(np.float32)
-        case _:
-            raise PromptError(
-                f"{where}: received samples of format {kind} with {bits} bits, expected PCM of 8 to 32 bits or floats",
-                hint=CONVERT,
-            )
+    values = _values(kind, bits, data, where)
     if not values.size:
         raise PromptError(f"{where}: the WAV file has no samples", hint="give a sound")
-    if not np.isfinite(values).all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        samples = values.reshape(-1, channels).mean(1, dtype=np.float32)
+    if not np.isfinite(samples).all():
         raise PromptError(f"{where}: some samples are no finite numbers: damaged", hint=CONVERT)
-    return Sound(values.reshape(-1, channels).mean(1, dtype=np.float32), rate)
+    return Sound(samples, rate)
+
+
+def _values(kind: int, bits: int, data: bytes, where: str) -> NDArray[np.float32]:
+    """Return the numbers of all channels in [-1, 1]. Raise PromptError for another form."""
+    match kind, bits:
+        case (1, 8):
+            return (np.frombuffer(data, np.uint8).astype(np.float32) - 128.0) / 128.0
+        case (1, 16 | 32):
+            return np.frombuffer(data, f"<i{bits // 8}").astype(np.float32) / 2.0 ** (bits - 1)
+        case (1, 24):
+            return _wide(data).astype(np.float32) / 2.0**23
+        case (3, 32 | 64):
+            with np.errstate(over="ignore"):
+                return np.frombuffer(data, f"<f{bits // 8}").astype(np.float32)
+        case _:
+            raise _other_form(where, kind, bits)
+
+
+def _other_form(where: str, kind: int, bits: int) -> PromptError:
+    return PromptError(
+        f"{where}: received samples of format {kind} with {bits} bits, expected PCM of 8 to 32 bits or floats",
+        hint=CONVERT,
+    )
 
 
 def _wide(data: bytes) -> NDArray[np.int32]:

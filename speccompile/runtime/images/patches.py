@@ -139,6 +139,10 @@ class Pixtral(PatchFamily):
 class Gemma4(PatchFamily):
     """Gemma 4. A picture becomes as large as its budget of rows allows, in its own shape."""
 
+    def __init__(self, images: Any) -> None:
+        super().__init__(images)
+        self._places = int(images.settings["places"])
+
     def low_settings(self) -> dict[str, Any]:
         return {"most": min(self.images.settings["most"], _LOW_ROWS)}
 
@@ -150,6 +154,12 @@ class Gemma4(PatchFamily):
             rows, columns = 1, min(floor(width / height), most)
         elif not columns:
             rows, columns = min(floor(height / width), most), 1
+        if (line := max(rows, columns) * self._merge) > self._places:
+            raise PromptError(
+                f"received a picture of {width} x {height} pixels, which has {line} patches in a line, expected at "
+                f"most {self._places}, for which the encoder has positions",
+                hint="crop the picture",
+            )
         return Grid(rows, columns, whole=False)
 
     def text(self, grid: Grid) -> str:

@@ -49,7 +49,12 @@ class ImageReader:
 
     def __init__(self, settings: ImageSettings, open_run: Callable[[], Run], text: Tokenizer | None) -> None:
         self.settings, self._text = settings, text
-        self._family = FAMILIES[settings.family](settings)
+        try:
+            self._family = FAMILIES[settings.family](settings)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BundleError(
+                f"plan.images.settings: {error!r}", hint="build the bundle again with this speccompile"
+            ) from error
         self.encoder = Encoder(self._family, open_run)
 
     def pictures(self, sources: Sequence[Any]) -> list[Picture]:

@@ -36,6 +36,11 @@ def plain_message(message: object, where: str) -> dict[str, Any]:
     if not isinstance(role, str) or role not in ROLES:
         received = _shown(role) if "role" in message else "nothing"
         raise PromptError(f"{where}.role: received {received}, expected one of {', '.join(ROLES)}", hint=_HINT)
+    if message.get("images") not in (None, [], ()):  # of Ollama and others: a template would leave them out
+        raise PromptError(
+            f"{where}.images: received pictures beside the content, expected them as its parts",
+            hint='write "content": [{"type": "image_url", "image_url": {"url": ..}}, {"type": "text", "text": ..}]',
+        )
     plain = {**message, "role": "system" if role == "developer" else role}
     plain["content"] = _text(message.get("content"), f"{where}.content", is_required=role != "assistant")
     calls = plain.pop("tool_calls", None)

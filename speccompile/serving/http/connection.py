@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 from speccompile.serving.http.connection_limits import RESERVED_PATHS, ConnectionLimits, Connections
 from speccompile.serving.http.errors import INVALID, UNAVAILABLE, RequestError
 from speccompile.serving.http.json_text import dumps
+from speccompile.serving.http.request_head import checked_head
 
 _UNANSWERED = (h11.IDLE, h11.SEND_RESPONSE)
 """States in which no answer has begun."""
@@ -171,12 +172,20 @@ class _CheckedConnection(h11.Connection):
         self._limits, self.is_reserve = limits, False
         self.refused = (400, "")
 
+    def receive_data(self, data: bytes) -> None:
+        """Add what has come, without empty lines before a request: some clients send one behind a body."""
+        is_between = self.their_state is h11.IDLE and not self.trailing_data[0]
+        text = data.lstrip(b"\r\n") if is_between else data
+        if text or not data:  # nothing at all is the end of what comes
+            super().receive_data(text)
+
     def next_event(self) -> Any:
         """Return the next event. Raise h11.RemoteProtocolError, and keep its status."""
         try:
             event = super().next_event()
             if isinstance(event, h11.Request):
                 self._check(event)
+                event = checked_head(event)
             self._check_chunk()
         except h11.RemoteProtocolError as error:
             said, status = str(error)[:_LONGEST], error.error_status_hint

@@ -11,7 +11,9 @@ import socket
 import ssl
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from threading import Timer
 from time import monotonic
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -25,6 +27,7 @@ from speccompile.serving.http.json_text import dumps, parse
 _SECONDS = 10.0
 """Seconds for all pictures of a request."""
 _CHUNK = 1 << 16
+_PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"(?:[a-z0-9_-]+\.)*[a-z0-9_-]+(?::[0-9]{1,5})?|\[[0-9a-f:.]+\](?::[0-9]{1,5})?")
 
 
@@ -65,16 +68,20 @@ class ImageHosts:
         """Return the bytes of a picture and their type. end: until when they must have come; most: their number."""
         parts, port = self._allowed(url, where)
         connection = _connection(parts, port, where, end)
-        wire = connection.sock
         try:
-            connection.request("GET", f"{parts.path or '/'}{'?' * bool(parts.query)}{parts.query}")
-            answer = connection.getresponse()
-            kind = (answer.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
-            if answer.status != 200 or not re.fullmatch(r"image/[a-z0-9.+-]+", kind):
-                received = f"status {answer.status} and the type {kind[:40]!r}"
-                raise _refused(where, received, "200 and a picture: redirects are not followed", "send its final URL")
-            return _read(wire, answer, where, end, most), kind
+            with _until(end, connection.sock):
+                connection.request("GET", f"{parts.path or '/'}{'?' * bool(parts.query)}{parts.query}")
+                answer = connection.getresponse()
+                kind = (answer.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
+                if answer.status != 200 or not re.fullmatch(r"image/[a-z0-9.+-]+", kind):
+                    expected = "200 and a picture: redirects are not followed"
+                    received = f"status {answer.status} and the type {kind[:40]!r}"
+                    raise _refused(where, received, expected, "send its final URL")
+                return _read(answer, where, most), kind
         except (OSError, http.client.HTTPException, ValueError) as error:
+            if monotonic() >= end:
+                received = f"a picture in more than {_SECONDS:g} seconds"
+                raise _refused(where, received, "a faster one", "send it itself") from error
             raise _refused(where, f"{type(error).__name__} from {parts.hostname}", "a picture", "try again") from error
         finally:
             connection.close()
@@ -86,7 +93,7 @@ class ImageHosts:
             host, port = (parts.hostname or "").rstrip("."), parts.port
         except ValueError as error:
             raise _refused(where, f"the URL {url[:60]!r}", "a URL", str(error)) from error
-        usual = {"http": 80, "https": 443}.get(parts.scheme)
+        usual = _PORTS.get(parts.scheme)
         written = f"[{host}]" if ":" in host else host
         is_listed = f"{written}:{port or usual}" in self.names or (port in (None, usual) and written in self.names)
         if usual is None or parts.username is not None or re.search(r"[\x00-\x20\x7f]", url) or not is_listed:
@@ -123,6 +130,7 @@ def _connection(parts: SplitResult, port: int, where: str, end: float) -> http.c
     if not _is_public(str(address[0])) and str(address[0]) != host:
         raise _refused(where, f"the host {host!r}, whose address is private", "a public address", "check the host")
     made: http.client.HTTPConnection = http.client.HTTPConnection(host, port)
+    made.default_port = _PORTS[parts.scheme]  # which is not written behind the name: signed URLs are signed without it
     connected = socket.socket(family, kind, protocol)
     try:
         connected.settimeout(max(end - monotonic(), 0.001))
@@ -145,19 +153,34 @@ def _is_public(address: str) -> bool:
     return all(each.is_global and not each.is_multicast for each in (found, inner) if each is not None)
 
 
-def _read(wire: socket.socket, answer: http.client.HTTPResponse, where: str, end: float, most: int) -> bytes:
+@contextmanager
+def _until(end: float, wire: socket.socket) -> Iterator[None]:
+    """Context manager that cuts a connection at a time. Raise TimeoutError if it came: the limit of a socket is one of
+    each read, and a server that sends a byte of its headers now and then would hold a thread for hours."""
+    timer = Timer(max(end - monotonic(), 0), _cut, [wire])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if monotonic() >= end:  # what was read may lack its end
+            raise TimeoutError
+
+
+def _cut(wire: socket.socket) -> None:
+    with suppress(OSError):  # it has ended by itself
+        socket.socket.shutdown(wire, socket.SHUT_RDWR)  # a socket of TLS would forget that it is one
+
+
+def _read(answer: http.client.HTTPResponse, where: str, most: int) -> bytes:
     held = bytearray()
-    while True:
-        left = end - monotonic()
-        if left <= 0:
-            raise _refused(where, f"a picture in more than {_SECONDS:.0f} seconds", "a faster one", "send it itself")
-        wire.settimeout(left)
-        part = answer.read1(_CHUNK)
-        if not part:
-            return bytes(held)
+    while part := answer.read1(_CHUNK):
         held += part
         if len(held) > most:
             raise _refused(where, f"more than {MAX_BYTES} bytes of pictures", f"at most {MAX_BYTES}", "send fewer")
+    if answer.length:
+        raise http.client.IncompleteRead(b"", answer.length)
+    return bytes(held)
 
 
 def _refused(where: str, received: str, expected: str, hint: str) -> RequestError:

@@ -51,6 +51,7 @@ _HISTOGRAMS: dict[str, tuple[str, Sequence[float]]] = {
     "e2e_request_latency_seconds": ("From the request to its end.", _REQUEST),
     "request_queue_time_seconds": ("Until it got a row.", _REQUEST),
     "request_prefill_time_seconds": ("Until its prompt was read.", _REQUEST),
+    "request_encode_time_seconds": ("Encoding of its pictures, of requests that have some.", _REQUEST),
     "request_decode_time_seconds": ("Behind its prefill.", _REQUEST),
     "request_prompt_tokens": ("Tokens of its prompt.", _TOKENS),
     "request_generation_tokens": ("Its new tokens.", _TOKENS),
@@ -137,6 +138,8 @@ class Metrics(Observer):
             "request_prompt_tokens": generation.prompt_tokens,
             "request_generation_tokens": new,
         }
+        if generation.encode_seconds is not None:
+            seen["request_encode_time_seconds"] = generation.encode_seconds
         if first is not None and new > 1:
             seen["request_time_per_output_token_seconds"] = max(0.0, whole - first) / (new - 1)
         for name, value in seen.items():

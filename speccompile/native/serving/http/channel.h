@@ -32,6 +32,9 @@ struct RequestHead {
 // Return the head in some lines, each without its end. Throws RequestError for what is no HTTP, or exceeds a limit.
 RequestHead parse_head(const std::vector<std::string>& lines, const ConnectionLimits& limits);
 
+// Throw RequestError for a line behind the chunks of a body that is no header.
+void check_trailer(const std::string& line);
+
 // Bytes of one socket. Throws Gone, or RequestError with the status of a limit.
 class Channel {
  public:

@@ -39,14 +39,16 @@ std::string unquoted(const std::string& path) {
   throw malformed("the path of the request is no UTF-8");
 }
 
-// Return the path of a target, without escapes: servers take the form with a scheme as well.
+// Return the path of a target, without escapes: servers take the form that names a host as well.
 std::string path_of(std::string target) {
-  const size_t scheme = target.find("://");
-  if (!target.empty() && target[0] != '/' && scheme != std::string::npos) {
-    const size_t path = target.find('/', scheme + 3);
-    target = path == std::string::npos ? "/" : target.substr(path);
+  if (target.find('#') != std::string::npos) throw malformed("the target of the request has a fragment");
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (strncasecmp(target.c_str(), scheme.data(), scheme.size()) != 0) continue;
+    target.erase(0, std::min(target.find_first_of("/?", scheme.size()), target.size()));
+    if (target.empty() || target[0] != '/') target.insert(0, "/");
+    break;
   }
-  return unquoted(target.substr(0, std::min(target.find_first_of("?#"), target.size())));
+  return unquoted(target.substr(0, std::min(target.find('?'), target.size())));
 }
 
 void read_line(const std::string& line, RequestHead& head) {
@@ -71,20 +73,21 @@ void read_header(const std::string& line, RequestHead& head) {
   head.headers.emplace_back(std::move(name), std::move(value));
 }
 
-const std::string* only(const RequestHead& head, const char* name) {
+const std::string* only(const RequestHead& head, const char* name, int status = 400) {
   const auto is_named = [name](const auto& each) { return each.first == name; };
-  if (std::count_if(head.headers.begin(), head.headers.end(), is_named) > 1) throw malformed(std::string("the request has several headers ") + name);
+  if (std::count_if(head.headers.begin(), head.headers.end(), is_named) > 1)
+    throw malformed(std::string("the request has several headers ") + name, status);
   return head.find(name);
 }
 
 void read_length(RequestHead& head) {
-  constexpr size_t kMostDigits = 18;
-  const std::string *const length = only(head, "content-length"), *const coding = only(head, "transfer-encoding");
+  constexpr size_t kMostDigits = 18, kMostTaken = 20;
+  const std::string *const length = only(head, "content-length"), *const coding = only(head, "transfer-encoding", 501);
   if (coding && (length || !head.is_new)) throw malformed("the request has a Transfer-Encoding beside a Content-Length, or in HTTP/1.0");
   if (coding && strcasecmp(coding->c_str(), "chunked") != 0) throw malformed("the Transfer-Encoding of the request is not chunked", 501);
   if (coding) head.length.reset();
   if (!length) return;
-  const bool is_number = !length->empty() && length->find_first_not_of("0123456789") == std::string::npos;
+  const bool is_number = !length->empty() && length->size() <= kMostTaken && length->find_first_not_of("0123456789") == std::string::npos;
   if (!is_number) throw malformed("the Content-Length of the request is no number");
   head.length = std::stoll(length->size() > kMostDigits ? std::string(kMostDigits, '9') : *length);  // beyond any limit
 }
@@ -99,6 +102,11 @@ bool has_word(const std::string* list, const char* word) {
 const std::string* RequestHead::find(std::string_view name) const {
   const auto found = std::find_if(headers.begin(), headers.end(), [name](const auto& each) { return each.first == name; });
   return found == headers.end() ? nullptr : &found->second;
+}
+
+void check_trailer(const std::string& line) {
+  RequestHead unused;
+  read_header(line, unused);
 }
 
 RequestHead parse_head(const std::vector<std::string>& lines, const ConnectionLimits& limits) {

@@ -127,6 +127,7 @@ void Metrics::ended(const FinishedSequence& sequence) {
   numbers_["generation_tokens"] += count;
   observe("e2e_request_latency_seconds", whole);
   observe("request_prefill_time_seconds", sequence.prefill_seconds);
+  if (const Json& encoding = sequence.json["encode_seconds"]; !encoding.is_null()) observe("request_encode_time_seconds", encoding.number());
   observe("request_decode_time_seconds", std::max(0.0, sequence.seconds - sequence.prefill_seconds));
   observe("request_prompt_tokens", static_cast<double>(sequence.prompt_tokens));
   observe("request_generation_tokens", count);

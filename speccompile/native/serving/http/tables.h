@@ -173,6 +173,7 @@ inline constexpr double kRequestTimePerOutputTokenSecondsBuckets[] = {0.001, 0.0
 inline constexpr double kE2eRequestLatencySecondsBuckets[] = {0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0};
 inline constexpr double kRequestQueueTimeSecondsBuckets[] = {0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0};
 inline constexpr double kRequestPrefillTimeSecondsBuckets[] = {0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0};
+inline constexpr double kRequestEncodeTimeSecondsBuckets[] = {0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0};
 inline constexpr double kRequestDecodeTimeSecondsBuckets[] = {0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0};
 inline constexpr double kRequestPromptTokensBuckets[] = {1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0, 20000.0, 50000.0, 100000.0};
 inline constexpr double kRequestGenerationTokensBuckets[] = {1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0, 20000.0, 50000.0, 100000.0};
@@ -184,6 +185,7 @@ inline constexpr HistogramText kHistograms[] = {
     {"e2e_request_latency_seconds", "From the request to its end.", kE2eRequestLatencySecondsBuckets, 20},
     {"request_queue_time_seconds", "Until it got a row.", kRequestQueueTimeSecondsBuckets, 20},
     {"request_prefill_time_seconds", "Until its prompt was read.", kRequestPrefillTimeSecondsBuckets, 20},
+    {"request_encode_time_seconds", "Encoding of its pictures, of requests that have some.", kRequestEncodeTimeSecondsBuckets, 20},
     {"request_decode_time_seconds", "Behind its prefill.", kRequestDecodeTimeSecondsBuckets, 20},
     {"request_prompt_tokens", "Tokens of its prompt.", kRequestPromptTokensBuckets, 16},
     {"request_generation_tokens", "Its new tokens.", kRequestGenerationTokensBuckets, 16},

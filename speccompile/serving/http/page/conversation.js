@@ -33,7 +33,7 @@ export class Conversation {
     });
     new ResizeObserver(() => this._follow()).observe(this._scroll);
     addEventListener("pagehide", () => {
-      this._save();
+      if (this._isChanged) this._save(); // else another tab may have kept more since
       this._isLeft = true; // what breaks now does so because the page is left
     });
     addEventListener("pageshow", () => (this._isLeft = false));
@@ -46,7 +46,9 @@ export class Conversation {
   /** Show what was kept. model: element whose value is the model's name. */
   begin(model) {
     this._model = model;
-    if (!this.exchanges.length) this.restore(loadConversation());
+    if (this.exchanges.length) return;
+    this.exchanges = loadConversation();
+    this.drawAgain();
   }
 
   restore(exchanges) {
@@ -143,6 +145,7 @@ export class Conversation {
   async _run(exchange) {
     const running = new AbortController();
     this._running = running;
+    this._isChanged = true;
     this._told = exchange;
     this._live.replaceChildren();
     this._settle();
@@ -242,6 +245,7 @@ export class Conversation {
   }
 
   _save() {
+    this._isChanged = true;
     const lost = this._isLeft ? null : saveConversation(this.exchanges);
     if (!lost || this._lost === lost) return;
     this._lost = lost;
