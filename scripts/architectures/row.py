@@ -1,4 +1,4 @@
-"""What became of one class."""
+"""Result of one class of transformers."""
 
 import re
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ REASONS: dict[str, str] = {
     "choose the rows that they attend to": "its layers choose the rows that they attend to",
     "given the positions 0, 1, ..": "it counts its positions otherwise than from 0, one a token",
 }
-"""A part of a reason -> what the table says of all that are refused for it."""
+"""Part of a reason -> the text of the table for all classes that are refused with it."""
 
 
 @dataclass(frozen=True)

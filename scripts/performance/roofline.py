@@ -37,7 +37,7 @@ class Roofline:
 
 
 def measure_roofline(program: Path, path: str, seconds: float) -> Roofline:
-    """Measure every precision and window for `seconds` each. Raises PerfError for a path that cannot run here."""
+    """Measure every precision and window for `seconds` each. Raise PerfError for a path that cannot run here."""
     done = subprocess.run([program, "FOR_TIMES", path, str(seconds)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise PerfError(done.stderr.strip())

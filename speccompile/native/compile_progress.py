@@ -1,4 +1,4 @@
-"""Lines about a compilation: how much it compiles, how long that takes, and how far it is.
+"""Lines about a compilation: the number of files, the expected time, and the progress.
 
 In: lines of CMake's build program. Out: lines on stderr, and one on the terminal: pip hides stderr unless it gets -v.
 """

@@ -11,7 +11,7 @@
 namespace spc {
 namespace {
 
-// Never destroyed: threads may still tell something while the process ends.
+// Never destroyed: threads may still report while the process ends.
 std::mutex& guard() {
   static std::mutex* mutex = new std::mutex;
   return *mutex;
@@ -49,7 +49,7 @@ Step::~Step() {
   std::snprintf(text, sizeof text, ": %.1f s", seconds);
   try {
     log(Level::kInfo, title_ + text);
-  } catch (...) {  // of the listener's; the step has ended all the same
+  } catch (...) {  // an error of the listener: the step has ended anyway
   }
 }
 

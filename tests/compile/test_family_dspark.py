@@ -1,4 +1,4 @@
-"""DSpark: its drafter against its reference, how sure it is, and bundles whose drafts are right."""
+"""DSpark: its drafter against its reference, its confidence, and proven bundles."""
 
 from functools import partial
 

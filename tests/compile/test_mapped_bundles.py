@@ -1,4 +1,4 @@
-"""Bundles whose weights are mapped: nothing is held twice."""
+"""Bundles whose weights are mapped: no array repeats them in memory."""
 
 import tracemalloc
 from pathlib import Path
@@ -85,6 +85,6 @@ def test_rounds_bind_nothing_and_leave_nothing_behind(folder, monkeypatch, specu
     tracemalloc.stop()
     assert counted > 10
     assert bound == []
-    # The tokens themselves, their counts, and what one round has at hand: no array of the size of a window's logits.
+    # The tokens, their counts, and the arrays of one round: none is as large as a window's logits.
     assert after - before < 150 * counted
     assert peak - before < 20_000

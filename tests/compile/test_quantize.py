@@ -1,4 +1,4 @@
-"""Quantization on small graphs: which weights, in which numbers, and that the graph still gives nearly what it gave."""
+"""Quantization on small graphs: the quantized weights, their formats, and outputs near those of before."""
 
 from collections import Counter
 

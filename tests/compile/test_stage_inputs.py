@@ -1,4 +1,4 @@
-"""Records of inputs: a stage's key has every field of its record, and the record nothing of the plan beside."""
+"""Records of inputs: a stage's key has every field of its record, and the record has no other part of the plan."""
 
 import dataclasses
 import shutil
@@ -92,7 +92,7 @@ def changed(record: Any, examples: Examples) -> Iterator[tuple[str, Any]]:
     for each in dataclasses.fields(record):
         value, kind = getattr(record, each.name), typing.get_type_hints(type(record))[each.name]
         if (type(record), each.name) in ((RetrievalPlan, "folder"), (DrafterPlan, "models")):
-            continue  # the hash of an index's header says what is inside; models come as files
+            continue  # the hash of an index's header covers its content; models come as files
         if each.name == "folder":
             yield "content", dataclasses.replace(record, folder=examples.file("three"))
         elif each.name == "files":

@@ -1,4 +1,4 @@
-"""`speccompile tune` on bundles that are really built, and what shorter chains accept against real ones."""
+"""`speccompile tune` on built bundles, and the acceptance of cut chains against that of shorter ones."""
 
 import json
 from statistics import median

@@ -1,4 +1,4 @@
-"""Transcripts of both runtimes: the same command lines, on the same bundles, give the same."""
+"""Transcripts of both runtimes: equal command lines give equal output on the same bundle."""
 
 import json
 import re
@@ -34,7 +34,7 @@ TIMED = [
     ("--temperature", "0,0.7", "--logprob-threshold", "-0.01", "--seed", 5, "--format", "vtt"),
     ("--logprob-threshold", "none", "--no-speech-threshold", "-1"), ("--autoregressive", "--timestamps"),
 ]  # fmt: skip
-"""Ways to ask for a transcript, of a target that writes times."""
+"""Options of a transcript, for a target that writes times."""
 WRONG = [
     ("--task", "sing"), ("--language", "fr"), ("--language", "gr"), ("--initial-prompt", "names"),
     ("--temperature", "warm"), ("--temperature", "-1"), ("--no-speech-threshold", "1,2"), ("-n", 0),

@@ -1,4 +1,4 @@
-"""Folders of work that is gone on with: of one process and one key."""
+"""Folders of resumable work: each belongs to one process and one key."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a build has seen of drafts, and what a process makes of that before it has seen any itself."""
+"""Acceptance that a build has measured, as the prior of a process before its own rounds."""
 
 from random import Random
 

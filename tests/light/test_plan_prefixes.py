@@ -1,4 +1,4 @@
-"""Prefixes of a recipe: what is refused before any work."""
+"""Prefixes of a recipe: refusals before any work."""
 
 import pytest
 

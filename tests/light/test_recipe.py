@@ -1,4 +1,4 @@
-"""recipe.yaml -> Recipe: the form of the file, and what is said about a wrong one."""
+"""recipe.yaml -> Recipe: the form of the file, and the errors of a wrong one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Pages that are made from the code are what the code says, and name everything that there is."""
+"""Generated pages are up to date, and name every command, key and function."""
 
 import re
 

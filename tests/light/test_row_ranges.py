@@ -1,4 +1,4 @@
-"""Runs over some rows of a batch: they read and write the lines of these rows, where they lie, and no others."""
+"""Runs over some rows of a batch: they read and write the slices of these rows in place, and no others."""
 
 from dataclasses import replace
 
@@ -73,7 +73,7 @@ def engine(tmp_path) -> OnnxRuntimeEngine:
 
 
 def filled(engine: OnnxRuntimeEngine) -> dict[str, np.ndarray]:
-    """Return every buffer with lines of its own, full of numbers, and copies of them."""
+    """Return every buffer with a slice for each row, full of numbers, and copies of them."""
     random, widths = np.random.default_rng(0), {BATCH: ROWS, "window": 2}
     for buffer in buffers([graph()]):
         if buffer.role in ("io", "state") and buffer.name != "length":

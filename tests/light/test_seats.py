@@ -1,4 +1,4 @@
-"""Which row a sequence gets and what it finds there, who waits, and what reading costs: without a bundle."""
+"""Batch slots without a bundle: the slot of a sequence, its reused prefix, the queue, and the cost of reading."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +23,7 @@ def sequence(
 
 
 def ended(seats: SlotAllocator, slot: int, *text: int, **more: object) -> None:
-    """Return a row that somebody has had, and what it holds."""
+    """Return a slot that another sequence has left, and its content."""
     served = sequence(1, **more)  # type: ignore[arg-type]
     seats.assign(slot, served)
     seats.release(served, text)
@@ -115,7 +115,7 @@ def test_the_row_that_holds_most_is_taken_before_the_one_that_waits_longest():
     ended(seats, 2, 5, 6, 7)
     assert seats.choose(sequence(5, 6, 7, 8)) == SlotAssignment(2, 3)
     prompt = (5, *range(100, 119))
-    assert seats.choose(sequence(*prompt)).slot == 0  # one token of twenty is not worth another's row
+    assert seats.choose(sequence(*prompt)).slot == 0  # one token of twenty is not worth another sequence's slot
 
 
 def test_a_prompt_that_a_running_row_holds_is_copied():

@@ -47,7 +47,7 @@ def sampling():
 
 
 def expected(prompt, **options):
-    """Return what the bundle says by itself."""
+    """Return the generation of the bundle without a server."""
     return chat_bundle(**GREEDY).generate(prompt, **options)
 
 
@@ -87,7 +87,7 @@ def test_a_completion_is_what_the_bundle_generates(greedy, prompt):
     assert {choice.finish_reason for choice in answer.choices} == {"length"}
     assert answer.usage.completion_tokens == 24 * len(prompts)
     assert answer.usage.prompt_tokens == sum(each.prompt_tokens for each in alone)
-    drafts = answer.usage.completion_tokens_details  # how many is the load's affair: rounds draft as far as it pays
+    drafts = answer.usage.completion_tokens_details  # their number depends on the load: rounds draft as far as it pays
     assert drafts.accepted_prediction_tokens >= 0 <= drafts.rejected_prediction_tokens
 
 

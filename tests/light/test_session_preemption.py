@@ -34,7 +34,7 @@ def test_a_preempted_text_goes_on_from_its_file(kind, tmp_path, monkeypatch):
         scheduler.step()
     scheduler.submit([7, *PROMPT], max_new_tokens=3)
     scheduler.step()
-    deadline = time.monotonic() + 20  # it is written beside the rounds, and behind the prompt alone
+    deadline = time.monotonic() + 20  # a file is written beside the rounds, and only behind the prompt
     while time.monotonic() < deadline and not any(
         len(bundle._sessions.start(file).tokens) > len(PROMPT) for file in tmp_path.glob("[!.]*")
     ):
@@ -44,7 +44,7 @@ def test_a_preempted_text_goes_on_from_its_file(kind, tmp_path, monkeypatch):
     (answer,) = slow.generations()
     assert answer.token_ids == expected.token_ids
     assert answer.cached_tokens == 0, "what it read itself before it was preempted is no cached part of its prompt"
-    assert reused[-1] > len(PROMPT) or "states" in kind  # of these a file serves whole or not at all
+    assert reused[-1] > len(PROMPT) or "states" in kind  # a file of recurrent states serves whole or not at all
     scheduler.close()
 
 

@@ -1,4 +1,4 @@
-"""scripts/serving/write_gguf.py without gguf: what it says of a tokenizer, and which it refuses."""
+"""scripts/serving/write_gguf.py without gguf: the metadata of a tokenizer, and the refused tokenizers."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ def written(monkeypatch, tmp_path):
     """Write a tokenizer: what gguf's writer was told."""
     for folder in ("peers", "serving"):
         monkeypatch.syspath_prepend(SCRIPTS / folder)
-    for name in ("common", "peer_llama_cpp", "write_gguf"):  # of whoever used the name before
+    for name in ("common", "peer_llama_cpp", "write_gguf"):  # of an earlier owner of the name
         monkeypatch.delitem(sys.modules, name, raising=False)
     special = Mock(return_value=Mock(add_special_token={"eos": True}))
     kinds = SimpleNamespace(NORMAL="normal", UNUSED="unused", CONTROL="control", USER_DEFINED="user")

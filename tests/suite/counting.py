@@ -22,7 +22,7 @@ BUILDERS = {"build", "compare", "train", "tune"}
 
 
 class Counting:
-    """What the tests of this process have done, by module, or by the name of what several modules share."""
+    """Counts of this process, by module, or by the name of what several modules share."""
 
     def __init__(self) -> None:
         self.modules: Counter[str] = Counter()
@@ -69,7 +69,7 @@ COUNTS = Counting()
 
 
 def shared(name: str) -> Any:
-    """Count what is done within under `name` in tests/budgets.toml, and not for the module that needs it first."""
+    """Count work inside a `with` block under `name` in tests/budgets.toml, not for the module that needs it first."""
     return COUNTS.for_all(name)
 
 

@@ -1,4 +1,4 @@
-"""Two tiers of tests: what everybody runs before a commit, and sweeps, of which CI runs a part for each commit.
+"""Two tiers of tests: one that everybody runs before a commit, and sweeps, of which CI runs a part for each commit.
 
 `@pytest.mark.sweep("reason")` puts a test, a parameter or a module (`pytestmark`) into the second tier, and
 `sweep("reason", but=["gpt2"])` all cases of a test but those with one of these in their name. `--sweep` runs that tier,
@@ -73,7 +73,7 @@ def _keep_what_passes(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker what was decided, even if somebody commits before it starts."""
+    """Send the selection to a worker, even if a commit comes before it starts."""
     option = node.config.option
     node.workerinput["suite"] = {name: getattr(option, name, None) for name in ("shard", "shuffle", "passed")}
 
@@ -137,7 +137,7 @@ def _check_words(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
-    """Refuse what is left out without a word about why."""
+    """Refuse a sweep without a reason."""
     report = yield
     for item in report.result if report.passed else ():
         marks = item.iter_markers("sweep") if isinstance(item, pytest.Item) else ()

@@ -1,4 +1,4 @@
-"""Training over targets with an encoder: what teaches is what transformers makes of a source and its answer."""
+"""Training over targets with an encoder: the teacher is transformers' forward of a source and its answer."""
 
 import json
 

@@ -29,7 +29,7 @@ struct TimeRules {
   // Return the rules of a bundle whose target hears. Throws Error(kUsage) for one that writes no times.
   static TimeRules of(const Manifest& manifest);
 
-  // Return what is written once a token follows.
+  // Return the state after a token.
   Written after(const Written& written, int64_t token) const;
   // Set the tokens that may not follow to false.
   void forbid(uint8_t* allowed, int64_t size, const Written& written) const;
@@ -58,7 +58,7 @@ class TokenRules {
   std::optional<TimeRules> times_;
 };
 
-// State of one sequence under rules: what it has written.
+// Tokens of one sequence under rules.
 class RuleMatcher {
  public:
   // reads_logits: keep the log-probability of each token among those that were possible, see `scores`.

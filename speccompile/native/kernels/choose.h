@@ -1,4 +1,4 @@
-// Which path runs on this processor.
+// Choice of the path of the kernels for this processor.
 #pragma once
 
 #include "kernels.h"

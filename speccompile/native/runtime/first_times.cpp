@@ -90,7 +90,7 @@ void prepare_rounds(DecodeLoop& loop, RecordedTimes& times) {
     times.begin(measure_times(loop, kTimingRuns));
   else if ((*known)["autoregressive"].number() <= kSmallSeconds)
     times.begin(measure_times(loop, kSmallRuns));
-  const std::optional<Json>& start = known ? known : times.known();  // what other processes found tells more than a few runs here
+  const std::optional<Json>& start = known ? known : times.known();  // measurements of other processes tell more than a few runs here
   if (start) loop.drafting().policy->expect_times(*start);
 }
 

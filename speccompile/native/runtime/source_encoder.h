@@ -20,7 +20,7 @@ class SourceEncoder {
 
   // Encode the source of a slot's sequence, unless the slot holds it. Throws Error(kCancelled) if stopped, Error(kEngine).
   void encode(int64_t slot, const Source& source);
-  // Forget what all slots hold: the next sequences are encoded, whatever they hear or read.
+  // Forget the sources of all slots: the next sequences are encoded, even those with the same source.
   void forget() { std::fill(held_.begin(), held_.end(), ""); }
   // Note that slot `slot` has got the rows of slot `source`.
   void copy(int64_t source, int64_t slot);

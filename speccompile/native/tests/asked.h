@@ -1,4 +1,4 @@
-// What the tests over the C ABI share: a bundle that is opened, requests of their own, and whole generations.
+// Shared by the tests over the C ABI: an open bundle, requests, and whole generations.
 //
 // The bundle is greedy: then tokens depend on the request alone.
 #pragma once
@@ -26,7 +26,7 @@ constexpr int64_t kLongest = 40;  // of a prompt: several chunks of the prefill
 
 // Threads of ONNX Runtime's own, in a pool.
 #if defined(IS_THREAD_SANITIZED)
-constexpr const char* kSeveral = "1";  // how they hand work over is nothing that the sanitizer sees
+constexpr const char* kSeveral = "1";  // the sanitizer cannot see how they hand work over
 #else
 constexpr const char* kSeveral = "2";
 #endif
@@ -51,7 +51,7 @@ inline int64_t number_of(const Bundle& bundle, const std::string& name) {
   return std::stoll(manifest.substr(at + name.size() + 4));
 }
 
-// What a batch is asked; prompts of the test's own.
+// The request of a batch, over prompts of the test.
 struct Asked {
   std::vector<Tokens> prompts;
   uint64_t new_tokens;
@@ -89,7 +89,7 @@ inline Answers results_of(const Session& session) {
   return found;
 }
 
-// A whole generation; what streams is what comes out.
+// A whole generation; the streamed pieces must add up to its text.
 inline Answers generate(Session& session, const Asked& asked) {
   session.start(asked.request());
   std::vector<Tokens> streamed(session.rows());

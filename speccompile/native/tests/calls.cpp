@@ -60,7 +60,7 @@ void test_null_handles(const Bundle& bundle, const Session& session, const Reque
   CHECK(!opened && !result && !text && !ids && !size && !done, "a refused call has written something");
 }
 
-// What has nothing to fail with gives nothing, and frees nothing.
+// Functions that cannot report an error return nothing, and free nothing.
 void test_nothing() {
   size_t count = 1;
   const int64_t* ids = nullptr;

@@ -1,4 +1,4 @@
-// What a test asks of native/images: one JSON object a line, and an answer for each. Arrays go through files.
+// Commands of tests for native/images: one JSON object a line, and an answer for each. Arrays go through files.
 //
 //   {"resize": [height, width, resample, like torch], "image": [file, height, width], "out": file}
 //   {"runs": plan.images, "low": false, "image": .., "out": file}      grid, rows, text and the inputs of the encoder

@@ -1,4 +1,4 @@
-// What a pattern says, as a tree, and what is made of it.
+// Regular expressions: the parsed tree, and the program that the matcher runs.
 #pragma once
 
 #include <bitset>
@@ -44,16 +44,16 @@ Node parse_pattern(std::string_view source);
 unicode::Set parse_brackets(std::string_view source, size_t& at, bool caseless);
 // \p{..} and \P{..}, from `at` behind the letter.
 unicode::Set parse_property(std::string_view source, size_t& at, bool negative);
-// What POSIX brackets and \p{..} name alike; empty for another name.
+// Return the set that POSIX brackets and \p{..} give one name; empty for another name.
 unicode::Set posix_set(const std::string& name);
 // \s, \d, \w, \h and their opposites; an empty set for another letter. In brackets \w lacks six characters.
 unicode::Set escaped_set(char letter, bool in_brackets);
 // A character after a backslash, from `at` behind that.
 uint32_t parse_escape(std::string_view source, size_t& at);
 
-// What (?i) takes for the same: the set with all of their kinds.
+// Return the set with all cases of its characters, as (?i) reads it.
 unicode::Set with_cases(const unicode::Set& set);
-// Whether (?i) takes some character of the set, or the characters in a row, for several or for one.
+// Return whether under (?i) a character of the set, or a row of characters, equals several others, or one.
 bool several_in(const unicode::Set& set);
 bool several_in(const std::vector<uint32_t>& row);
 

@@ -88,7 +88,7 @@ CODE_KINDS = {
 
 
 def joined_kind(kinds: Iterable[CodeKind]) -> CodeKind:
-    """Return how rows of several kinds of codes are stored side by side: their own way if they share it, else eight
+    """Return the storage of rows of several kinds of codes side by side: their own if they share it, else eight
     bits, in the smallest blocks, with offsets where one of them has any."""
     found = sorted(set(kinds))
     if len(found) == 1:

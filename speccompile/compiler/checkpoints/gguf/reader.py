@@ -25,17 +25,18 @@ ALIGNMENT = "general.alignment"
 DEFAULT_ALIGNMENT = 32
 LARGEST_ALIGNMENT = 1 << 20
 LONGEST_HEADER = 1 << 27
-"""Most bytes of metadata and tensor table: vocabularies take some ten million, an original tokenizer.json 40."""
+"""Maximum bytes of metadata and tensor table: vocabularies take some ten million, an original tokenizer.json 40."""
 LONGEST_TEXT, LONGEST_NAME = 1 << 26, 256
 MOST_KEYS = MOST_TENSORS = 1 << 16
 MOST_VALUES = 1 << 22
-"""Most values in all lists: vocabularies have 300,000 tokens, as many scores and types, and twice as many merges.
+"""Maximum number of values in all lists: vocabularies have 300,000 tokens, as many scores and types, and twice as many
+merges.
 
 Without these bounds the bytes of weights, claimed as a list of numbers, would take ten times their size of memory.
 """
 MOST_AXES = 4
 SMALLEST_KEY, SMALLEST_TENSOR = 13, 32
-"""Least bytes of an entry: with a name of no bytes, and a value of one byte or one axis."""
+"""Minimum bytes of an entry: with a name of no bytes, and a value of one byte or one axis."""
 
 _STRING, _ARRAY = 8, 9
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}

@@ -59,7 +59,7 @@ def _infer_types(model: ir.Model) -> None:
     for node in model.graph:
         if node.op_type == "MatMulNBits":  # of ONNX Runtime: onnx does not know its result
             node.outputs[0].type = ir.TensorType(_FLOAT32)
-    # Without what it computes of integers: onnx takes the two lengths of a batch for a shape, and gives up on all.
+    # Without values of integers: onnx takes the two lengths of a batch for a shape, and then infers nothing.
     common.ShapeInferencePass(data_prop=False)(model)
     unknown = [value.name for node in model.graph for value in node.outputs if value.dtype is None]
     assert not unknown, f"onnx could not tell the types of {unknown[:3]}"

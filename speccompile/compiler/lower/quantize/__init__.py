@@ -28,7 +28,7 @@ __all__ = ["ACTIVATIONS", "QuantizeReport", "Ranges", "calibrate", "fuse_linears
 
 def quantize_layers(model: ir.Model, word: str) -> None:
     """Quantize the linear layers of a float32 graph without a head in place, for the kernels of `native/`. word: a
-    precision with a scale a column or none, of the table above."""
+    precision with a scale a column, or a float."""
     split_gemm(model)
     native(model, [replace(each, role=LAYER) for each in find_linears(model.graph)], word, 0)
     common.RemoveUnusedNodesPass()(model)
@@ -44,8 +44,9 @@ def quantize(
 ) -> QuantizeReport:
     """Quantize in place. Weights are computed while the model is saved, one at a time.
 
-    word and form: a row of the table above. block_size: of int4. ranges: the smallest and largest value of activations,
-    for w8a8 and fp8, from `calibrate`. shared: the target's weights, which keep its format (native).
+    word and form: a row of the table in docs/explanation/kernels.md. block_size: of int4. ranges: the smallest and
+    largest value of activations, for w8a8 and fp8, from `calibrate`. shared: the target's weights, which keep its
+    format (native).
     """
     split_gemm(model)
     if form == "native":  # elsewhere one product over all heads is faster than quantized products per head

@@ -70,10 +70,10 @@ std::vector<Json> ResponseBuilder::first_chunks() {
 std::vector<Json> ResponseBuilder::chunks(size_t choice, const OutputDelta& delta) {
   new_tokens_ += static_cast<int64_t>(delta.token_ids.size());
   std::vector<Json> found;
-  const bool says_tokens = asked_.logprobs || asked_.token_ids || asked_.drafts;  // also of those that have no text yet
+  const bool says_tokens = asked_.logprobs || asked_.token_ids || asked_.drafts;  // also for sequences without text yet
   if (!delta.text.empty() || (!delta.token_ids.empty() && says_tokens)) {
     Json::Object parts;
-    const std::string said = asked_.tools ? "" : delta.text;  // it may become a call, which is known only at its end
+    const std::string said = asked_.tools ? "" : delta.text;  // the text may become a tool call, which only its end tells
     if (asked_.is_chat)
       parts.emplace_back("delta", Json::Object{{"content", said}});
     else

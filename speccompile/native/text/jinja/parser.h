@@ -1,4 +1,4 @@
-// What the two halves of the parser share: the tokens, and how deep they are nested.
+// Shared by the two halves of the parser: the tokens, and the depth of nesting.
 #pragma once
 
 #include <string>

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 CHAT, COMPLETION, TOKENIZED, DETOKENIZED = "chat", "completion", "tokenize", "detokenize"
 _MOST_GRAMMAR = 128 * 2**20
-"""Most bytes of a compiled grammar: as many of them lie in the server's memory as requests run."""
+"""Maximum bytes of a compiled grammar: every running request may hold one in the server's memory."""
 _MOST_STEP = 0.05
-"""Most seconds of a processor for one step of a grammar: all requests of the batch wait for it in every round."""
+"""Maximum processor seconds of one step of a grammar: all requests of the batch wait for it in every round."""
 
 
 @dataclass(frozen=True)
