@@ -13,7 +13,7 @@ import click
 
 from speccompile import __version__
 from speccompile.bundle.manifest import FORMAT, canonical_json
-from speccompile.errors import BundleError, UsageError
+from speccompile.errors import BundleError, CheckpointError, UsageError
 from speccompile.progress import LOGGER
 
 if TYPE_CHECKING:
@@ -165,17 +165,26 @@ def _cached(request: "ModelRequest", *, prove: bool) -> Iterator[Path]:
 
 def _key(request: "ModelRequest", *, prove: bool) -> dict[str, Any]:
     """Return what decides a model's bundle: what is asked, the files of the model and of drafters, and this version."""
-    from speccompile.recipe.hub import fetch_snapshot
     from speccompile.recipe.model_request import is_model, model_files
 
     files = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in model_files(request)]
     references = [each for each in (request.model, request.drafter) if each and is_model(each)]
-    commits = [fetch_snapshot(each, None)[1] for each in references if not Path(each).expanduser().exists()]
+    commits = [_commit(each) for each in references if not Path(each).expanduser().exists()]
     asked = {"model": request.model, "drafter": request.drafter, "precision": request.precision}
     asked |= {"tokenizer": request.tokenizer} if request.tokenizer else {}
     where = {"folder": str(request.folder) if request.folder else None, "sampling": request.sampling, "prove": prove}
     where |= {"images": True} if request.images else {}
     return asked | where | {"files": files, "commits": commits, "speccompile": __version__, "format": FORMAT}
+
+
+def _commit(reference: str) -> str:
+    """Return the commit that a Hub id stands for. Raise CheckpointError, naming the id."""
+    from speccompile.recipe.hub import fetch_snapshot
+
+    try:
+        return fetch_snapshot(reference, None)[1]
+    except CheckpointError as error:
+        raise CheckpointError(f"received '{reference}', which is no folder, and {error}", hint=error.hint) from None
 
 
 def build_model(

@@ -40,7 +40,9 @@ def fetch_snapshot(repository: str, revision: str | None, patterns: tuple[str, .
         except _hub_errors() as error:
             if getattr(error, "errno", None) is not None:
                 raise  # a full disk or the like: not the Hub's doing
-            raise CheckpointError(f"the Hub {_reason(failure or error)}") from None
+            raise CheckpointError(
+                f"the Hub {_reason(failure or error)}", hint="check name and network, or give the model's folder"
+            ) from None
     if failure is not None:
         LOGGER.warning("%s: taken from the local cache: the Hub %s", repository, _reason(failure))
     return Path(folder), Path(folder).name

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from speccompile.cli import model_bundle
 from speccompile.cli.main import group
 from speccompile.cli.model_bundle import ModelOptions, open_model
-from speccompile.errors import PromptError, UsageError
+from speccompile.errors import CheckpointError, PromptError, UsageError
 
 
 def test_a_model_without_a_tokenizer_is_refused_before_the_build(make_checkpoint, tmp_path, monkeypatch):
@@ -57,3 +57,16 @@ def test_a_chat_with_pictures_asks_for_a_bundle_that_sees(make_checkpoint, tmp_p
     for options in ([], ["--image", str(tmp_path / "one.ppm")]):
         CliRunner().invoke(group, ["chat", model, *options])
     assert asked == [False, True]
+
+
+def test_an_unknown_id_without_a_network_is_named(monkeypatch):
+    def fetch(reference, revision):
+        raise CheckpointError("the Hub is switched off by HF_HUB_OFFLINE", hint="give the folder")
+
+    monkeypatch.setattr("speccompile.recipe.hub.fetch_snapshot", fetch)
+    with (
+        pytest.raises(CheckpointError, match=r"^received 'organisation/none', which is no folder, and") as caught,
+        open_model("organisation/none", ModelOptions(), sampling=False, threads=1),
+    ):
+        pass
+    assert caught.value.hint == "give the folder"
