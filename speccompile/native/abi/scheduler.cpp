@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "../serving/scheduler/service.h"
@@ -140,12 +141,19 @@ spc_error* spc_scheduler_create(const spc_bundle* bundle, const char* const* opt
 }
 
 void spc_scheduler_free(spc_scheduler* scheduler) {
-  spc_error_free(spc::call_guarded([&] { delete scheduler; }));
+  spc_error_free(spc::call_guarded([&] {
+    if (scheduler && scheduler->service.is_own_thread())
+      std::thread([scheduler] { delete scheduler; }).detach();  // a wake-up has called this: it ends once that has returned
+    else
+      delete scheduler;
+  }));
 }
 
 spc_error* spc_scheduler_close(spc_scheduler* scheduler, double seconds) {
   return spc::call_with({{scheduler, "scheduler"}}, [&] {
     const double most = spc::checked_seconds(seconds);
+    if (scheduler->service.is_own_thread())
+      throw spc::Error(spc::Kind::kUsage, "spc_scheduler_close: called by a wake-up, on the thread whose end it waits for", "call it from another thread");
     scheduler->service.close(true, seconds < 0 ? std::nullopt : std::optional<double>(most));
   });
 }

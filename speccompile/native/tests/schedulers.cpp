@@ -3,6 +3,7 @@
 //   test_schedulers BUNDLE LIBRARY_OF_ONNXRUNTIME [requests a thread]
 #include <atomic>
 #include <condition_variable>
+#include <future>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -203,6 +204,36 @@ void test_wrong_calls(const Bundle& bundle, const Known& known) {
   check_answer(submission, known);
 }
 
+// What a wake-up does with the scheduler that calls it: it is told that it cannot wait for itself, and may free it.
+struct Ending {
+  spc_scheduler* scheduler = nullptr;
+  std::thread::id submitter = std::this_thread::get_id();
+  std::promise<int> told;
+  bool is_done = false;
+
+  static void wake(void* user) {
+    Ending& own = *static_cast<Ending*>(user);
+    if (own.is_done || std::this_thread::get_id() == own.submitter) return;
+    own.is_done = true;
+    spc_error* const error = spc_scheduler_close(own.scheduler, 1);
+    const int kind = spc_error_kind(error);
+    spc_error_free(error);
+    spc_scheduler_free(own.scheduler);
+    own.told.set_value(kind);
+  }
+};
+
+void test_wake_ends_its_scheduler(const Bundle& bundle, const Known& known) {
+  Ending ending;
+  const Request request = known.request();
+  spc_submission* submission = nullptr;
+  check(spc_scheduler_create(bundle.get(), nullptr, &ending.scheduler));
+  check(spc_scheduler_submit(ending.scheduler, request.get(), nullptr, &submission));
+  check(spc_submission_on_ready(submission, Ending::wake, &ending));
+  CHECK(ending.told.get_future().get() == SPC_USAGE, "a wake-up may wait for its own thread");
+  spc_submission_free(submission);
+}
+
 }  // namespace
 }  // namespace speccompile
 
@@ -214,5 +245,6 @@ int main(int count, char** words) {
   speccompile::test_end(arguments, known);
   speccompile::test_full_queue(bundle, known);
   speccompile::test_wrong_calls(bundle, known[0]);
+  speccompile::test_wake_ends_its_scheduler(bundle, known[0]);
   return 0;
 }

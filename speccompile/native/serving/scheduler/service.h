@@ -29,6 +29,9 @@ class Service {
   // progress, with the finish reason `cancelled`. Safe to call twice, from one thread at a time.
   void close(bool drains, std::optional<double> seconds = std::nullopt);
 
+  // Return whether this is the thread that decodes, which cannot wait for its own end.
+  bool is_own_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
+
   int64_t waiting() const { return scheduler_.waiting(); }
   int64_t running() const { return scheduler_.running(); }
   // Return the error of the engine that ended the service, null without one.
