@@ -212,7 +212,7 @@ def test_the_null_device_stands_for_a_stream_that_is_closed(make_recipe, closed,
         "import os, sys\nfrom pathlib import Path\nfrom speccompile.cli import main\n"
         f"try: main()\nfinally: Path({str(tmp_path / 'place')!r}).write_text(os.readlink('/proc/self/fd/{closed}'))"
     )
-    command = shlex.join([sys.executable, "-c", program, "plan", str(make_recipe())])
+    command = shlex.join([sys.executable, "-c", program, "-q", "plan", str(make_recipe())])
     run = subprocess.run(["bash", "-c", f"{command} {closed}<&-"], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, "")
     assert ("target.model" in run.stdout) == (closed != 1)
