@@ -1,7 +1,9 @@
 """Bundles of tiny targets that see pictures, beside transformers' whole models."""
 
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,12 @@ from speccompile.recipe import make_plan
 from speccompile.recipe.load import parse_recipe
 from speccompile.runtime import Bundle
 from speccompile.runtime.images.families import FAMILIES
+from speccompile.serving.http.model import ServedModel
 from tests import vision
+from tests.light.serve_example import Running, serving
+from tests.light.test_cli_serve import ready
 from tests.native.native_api import NativeBundle
+from tests.native.served import started
 
 NEW = 20
 WIDE, TALL = vision.picture(40, 90), vision.picture(90, 33, 1)
@@ -125,3 +131,23 @@ def opened(name: str, drafter: Any, folders: pytest.TempPathFactory, **cache: An
     seeing = Seeing(name, made(name, drafter, folder, **cache), folder)
     yield seeing
     seeing.bundle.close()
+
+
+def data_url(image: Any, form: str = "PNG") -> str:
+    held = BytesIO()
+    Image.fromarray(image).save(held, form)
+    return f"data:image/{form.lower()};base64,{b64encode(held.getvalue()).decode()}"
+
+
+@contextmanager
+def server_of(kind: str, seeing: Seeing, request: Any) -> Iterator[Running]:
+    """Yield a server of either language over a bundle."""
+    if kind == "native":
+        given = (request.getfixturevalue(name) for name in ("native_build", "onnxruntime_library"))
+        with started(kind, *given, seeing.path, "--threads", 1) as (_, address):
+            yield ready(address)
+        return
+    model = ServedModel("seeing")
+    model.start(Bundle.open(seeing.path, threads=1), seeing.path)
+    with serving(model) as server:
+        yield server

@@ -4,10 +4,7 @@ import io
 import json
 import re
 import sys
-from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
-from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,14 +19,9 @@ from speccompile.compiler.build import image_proof
 from speccompile.compiler.models.image_encoder import load_whole
 from speccompile.errors import PromptError, ProofError, UsageError
 from speccompile.machine.formats.image_settings import ImageSettings
-from speccompile.runtime import Bundle
 from speccompile.runtime.images.media import SequenceMedia
-from speccompile.serving.http.model import ServedModel
 from tests import vision
-from tests.light.serve_example import Running, serving
-from tests.light.test_cli_serve import ready
-from tests.native.served import started
-from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, native, opened
+from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, data_url, native, opened, server_of
 from tests.suite.selection import sweep_but
 
 __all__ = ["native"]  # a fixture
@@ -203,26 +195,6 @@ def test_a_conversation_has_pictures_in_its_parts(seeing, tmp_path):
         bundle.chat(messages)
     typed = [{"role": "user", "content": f"a {seeing.token} b"}]
     assert bundle.vision.settings.token_id not in bundle.chat_token_ids(typed)
-
-
-def data_url(image: Any, form: str = "PNG") -> str:
-    held = BytesIO()
-    Image.fromarray(image).save(held, form)
-    return f"data:image/{form.lower()};base64,{b64encode(held.getvalue()).decode()}"
-
-
-@contextmanager
-def server_of(kind: str, seeing: Seeing, request: Any) -> Iterator[Running]:
-    """Yield a server of either language over a bundle."""
-    if kind == "native":
-        given = (request.getfixturevalue(name) for name in ("native_build", "onnxruntime_library"))
-        with started(kind, *given, seeing.path, "--threads", 1) as (_, address):
-            yield ready(address)
-        return
-    model = ServedModel("seeing")
-    model.start(Bundle.open(seeing.path, threads=1), seeing.path)
-    with serving(model) as server:
-        yield server
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])
