@@ -179,7 +179,7 @@ def test_recurrent_states_are_those_of_the_tokens(ahead, tmp_path):
 
 
 def test_what_saving_reads_again_is_not_told_of_the_generation(tmp_path, monkeypatch):
-    """A text whose last round has moved states beyond it is read again: its generation has its own cached tokens."""
+    """Read a text again whose last round has moved states beyond it: its generation has its own cached tokens."""
     path, again, read_again = tmp_path / "s", [], Sessions._read_again
     monkeypatch.setattr(Sessions, "_read_again", lambda *given: again.append(given) or read_again(*given))
     for length in range(2, 16):
