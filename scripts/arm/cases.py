@@ -148,7 +148,8 @@ def attend_cases() -> Iterator[Case]:
 
 
 def _attend_kinds(sizes: Sizes, runs: Runs, attributes: dict[str, Any]) -> Iterator[Case]:
-    """Yield every kind of attention: over latent rows, whose queries are wider, and over codes of numbers."""
+    """Yield every kind of attention: over latent rows, whose queries are wider, and over codes, which come from
+    numbers."""
     latent = {run: feeds | {"query": _latent_query(feeds, sizes)} for run, feeds in runs.items()}
     plain = {run: feeds for run, feeds in runs.items() if "extreme" not in run and " in " not in run}
     kinds = {"": runs, "Latent": latent, "Int8": {run: coded_attention(feeds, 8) for run, feeds in plain.items()}}

@@ -81,7 +81,7 @@ def coded_attention(run: dict[str, Array], value_bits: int) -> dict[str, Array]:
 
 
 def adapter_cases() -> Iterator[Case]:
-    """Yield low-rank changes of a product; the first slot is the base's."""
+    """Yield cases of adapters, whose first slot is the base's."""
     for rank, depth, columns in ((4, 64, 40), (16, 300, 131)):
         slots = {"a": normal(3, rank, depth), "b": normal(3, rank, columns)}
         runs: Runs = {}

@@ -11,7 +11,7 @@ SHAPES = ((2, 2, 20, 24), (1, 3, 16, 70), (3, 1, 128, 128), (1, 5, 1, 1))
 
 
 def number_cases() -> Iterator[Case]:
-    """Yield operators of single numbers; After does nothing but wait for what it reads."""
+    """Yield cases of numbers; After does nothing but wait for what it reads."""
     for name in ("Softplus", "Log"):
 
         def x(rows: int) -> Floats:

@@ -69,11 +69,11 @@ def make_plan(recipe: Recipe) -> Plan:
     verify = decide_verification(recipe)
     _refuse_fusing_nothing(recipe, graphs, kind)
     prove = _decide_prove(recipe)
-    folder, commit = located or _locate_target(recipe)
-    target = model_in(folder, recipe.target.model, PRECISION, recipe.target.revision, commit)
+    target = _read_target(recipe, *(located or _locate_target(recipe)))
     if recipe.decoding is None and not hears(target) and _samples_for_free(target, engines):
         decoding, draft = SAMPLING, decide_draft(recipe, SAMPLING, method)
-    draft, found = _decide_known_models(recipe, target, draft)
+    draft, found = decide_models(recipe, target, draft)
+    _refuse_types(draft)
     draft = decide_cascade(recipe, target, draft, verify)
     graphs = graphs_beside(target, recipe, graphs)
     check_states(recipe, target, draft, graphs)
@@ -132,6 +132,17 @@ def _locate_target(recipe: Recipe) -> tuple[Path, str | None]:
     return folder, commit
 
 
+def _read_target(recipe: Recipe, folder: Path, commit: str | None) -> ModelPlan:
+    target = model_in(folder, recipe.target.model, PRECISION, recipe.target.revision, commit)
+    refuse_type(target.facts.model_type, folder / CONFIG)
+    return target
+
+
+def _refuse_types(draft: DrafterPlan) -> None:
+    for model in draft.models if draft.head is None else ():
+        refuse_type(model.facts.model_type, model.folder / CONFIG)
+
+
 def sampling_cost(target: ModelPlan, engine: EnginePlan) -> float:
     """Return the estimated share of a round's time that being able to sample costs in an engine on a CPU."""
     facts, word = target.facts, engine.precision.target
@@ -174,14 +185,6 @@ def required_capabilities(recipe: Recipe) -> list[Word]:
         ("decoding", "decoding", recipe.decoding or DECODING),
         ("constraints", "constraints", str(bool(recipe.constraints)).lower()),
     ]
-
-
-def _decide_known_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tuple[DrafterPlan, list[str]]:
-    """Return what `decide_models` does. Raise UnsupportedModelError for a model of a type that cannot be compiled."""
-    draft, notes = decide_models(recipe, target, draft)
-    for model in (target, *(draft.models if draft.head is None else ())):
-        refuse_type(model.facts.model_type, model.folder / CONFIG)
-    return draft, notes
 
 
 def _refuse_fusing_nothing(recipe: Recipe, graphs: str, kind: str) -> None:

@@ -109,7 +109,7 @@ def test_a_pass_ends_when_it_cannot_win_any_more(opened):
 
 
 def test_what_another_process_raises_is_raised_here(tmp_path, monkeypatch):
-    """Raise it also from a job in the background, whose processes inherit that Ctrl-C is ignored: none is killed."""
+    """Raise in a shell's background job too, whose processes inherit that Ctrl-C is ignored: none is killed."""
     ended, stop = [], subprocess_job._stop
     monkeypatch.setattr(subprocess_job, "_stop", lambda process: (stop(process), ended.append(process.returncode)))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)

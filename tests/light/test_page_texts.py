@@ -58,7 +58,7 @@ for (let node; (node = walker.nextNode()); ) {
 
 
 def test_what_turns_a_text_around_ends_with_its_element(driver):
-    """Keep what follows a link unturned whose text overrides the direction; a paragraph has its own direction."""
+    """Override the direction in a link, which must not turn what follows it; a paragraph has its own direction."""
     text = "see [\u202emoc.live](https://ok.example/) done\n\nnever \u202eends\n\nlast\n\n\u05e9\u05dc\u05d5\u05dd"
     with talking(driver, lambda prompt: iter(["", text])) as (page, _):
         page.ask("x")

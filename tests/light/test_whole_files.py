@@ -39,7 +39,7 @@ def half_written(path: Path, content: bytes) -> None:
 
 @pytest.fixture(params=["without a name", "named", "no /proc"])
 def way(request, monkeypatch) -> str:
-    """Return a way to write the new file: of a system that has files without names, and of others."""
+    """Choose how the new file is written: on a system that has files without names, and on others."""
     if request.param == "named":
         monkeypatch.setattr("speccompile.bundle.folders.sys.platform", "other")
     if request.param == "no /proc":
@@ -77,7 +77,7 @@ def test_a_folder_that_is_not_there_is_what_is_told(tmp_path, place):
 
 
 def test_threads_and_containers_with_one_process_id_do_not_write_each_others_files(tmp_path, way):
-    """Let one of several writers win, whole; what another with the same number has left is not touched."""
+    """Let one of several writers win, whole; files that another process with the same number has left stay."""
     path = tmp_path / "file"
     left = tmp_path / f".file.{os.getpid()}"
     left.write_bytes(OLD)
