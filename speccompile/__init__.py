@@ -6,10 +6,15 @@
 when it is first used. Type checkers read `__init__.pyi`.
 """
 
+import os
 from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
+
+# Read once, when ONNX Runtime is imported; its own function comes after an identifier of this machine has been written
+# into the user's cache folder. A value that the user has set stays.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _PLACES = {
     "Bundle": "speccompile.runtime",

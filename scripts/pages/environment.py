@@ -20,7 +20,8 @@ made from the code by `scripts/docs --write`.
 """
 OTHERS = """
 Libraries that speccompile uses read their own: `HF_TOKEN`, `HF_HOME` and `HF_HUB_OFFLINE` (Hugging Face Hub),
-`XDG_CACHE_HOME`, `TMPDIR`, `NO_COLOR` (progress bars).
+`XDG_CACHE_HOME`, `TMPDIR`, `NO_COLOR` (progress bars). ONNX Runtime's telemetry, which writes an identifier of the
+machine into the user's cache folder, is off: `ORT_DISABLE_TELEMETRY` is set to 1 where it is not set.
 """
 
 

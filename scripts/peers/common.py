@@ -224,8 +224,8 @@ def _speeds(options: argparse.Namespace, made: Generated) -> dict[str, Any]:
 def quiet_environment(threads: int) -> dict[str, str]:
     """Return the environment for a peer: no more threads than asked for, no telemetry, no network."""
     counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
-    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "DO_NOT_TRACK": "1"}
-    return os.environ | counts | offline | {"PYTHONWARNINGS": "ignore"}
+    offline = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "ORT_DISABLE_TELEMETRY": "1"}
+    return os.environ | counts | offline | {"TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore"}
 
 
 def say(text: str) -> None:

@@ -6,6 +6,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -28,6 +29,8 @@ decoding: sampling
 WARM = [
     "--temperature", 1.5, "--top-k", 9, "--top-p", 0.9, "--min-p", 0.01, "--repetition-penalty", 1.25, "--seed", 7,
 ]  # fmt: skip
+CACHES = ("ORT_DISABLE_TELEMETRY", "SPECCOMPILE_CACHE_DIR", "XDG_CACHE_HOME")
+"""Variables that keep files out of the home folder."""
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +254,15 @@ def test_sampling_and_several_sequences(both, sampled):
     assert len({tuple(each["token_ids"]) for each in printed}) == 3
     drawn = both.native("generate", sampled, "--prompt", "abc", "--temperature", 1)
     assert b", seed " in drawn.stderr
+
+
+@pytest.mark.parametrize("command", ["speccompile", "speccompile-native"])
+def test_onnx_runtime_leaves_nothing_in_the_user_s_cache(both, lookup, tmp_path, command):
+    """Look for `Microsoft/DeveloperTools`, which its telemetry writes, an identifier of the machine in it."""
+    program = [both.program] if command == "speccompile-native" else [sys.executable, "-m", command]
+    variables = {name: value for name, value in both.variables().items() if name not in CACHES}
+    subprocess.run([*program, "-q", "generate", lookup, "-p", "a"], env=variables | {"HOME": str(tmp_path)}, check=True)
+    assert [path.name for path in (tmp_path / ".cache").iterdir()] == ["speccompile"]
 
 
 def test_onnx_runtime_is_named_where_it_is_not_found(both, lookup, tmp_path):

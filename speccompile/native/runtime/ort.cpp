@@ -97,6 +97,9 @@ Ort::Ort(void* library, const std::string& place) {
   if (!api_)
     throw Error(Kind::kEngine, place + ": received ONNX Runtime " + version_ + ", expected 1." + std::to_string(ort::kVersion) + " or newer",
                 kHint);
+  // Read when the environment is made: what its function turns off later has already left an identifier of this machine in the
+  // user's cache folder. A value that the user has set stays.
+  setenv("ORT_DISABLE_TELEMETRY", "1", 0);
   // Never released: ONNX Runtime ends processes that still run something of it when its environment goes.
   check(ort::CreateEnvWithCustomLogger(api_, &tell, nullptr, ort::kLogWarning, "speccompile", &env_));
 }
