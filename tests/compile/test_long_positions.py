@@ -35,7 +35,8 @@ ROPES = {
 def test_tokens_before_and_behind_the_original_length(name, tmp_path, monkeypatch):
     kind, rope = ROPES[name]
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
-    settings = zoo.config(kind).to_dict() | {"rope_parameters": rope, "max_position_embeddings": LONGEST}
+    positions = ORIGINAL if rope.get("rope_type") == "yarn" else LONGEST  # YaRN's factor says how far it reaches
+    settings = zoo.config(kind).to_dict() | {"rope_parameters": rope, "max_position_embeddings": positions}
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**settings), attn_implementation="eager")
     for parameter in model.parameters():

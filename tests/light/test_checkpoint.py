@@ -55,6 +55,12 @@ def test_the_generation_config_says_what_ends_a_text(folder):
     ("config", "positions"),
     [
         ({"max_position_embeddings": None, "n_positions": 32, "n_ctx": 16}, 32),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}}, 256),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.5}}, 160),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 16}}, 64),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": float("inf")}}, 64),
+        ({"rope_parameters": {"rope_type": "yarn", "original_max_position_embeddings": 16}}, 64),
+        ({"rope_parameters": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 64}}, 64),
         ({"max_position_embeddings": None, "n_ctx": 16}, 16),
         ({"max_position_embeddings": None}, None),
     ],

@@ -3,6 +3,7 @@ complete."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -68,7 +69,7 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
         architecture=_architecture(config, folder),
         model_type=_model_type(config, folder),
         vocabulary_size=_vocabulary_size(sizes, None if decoder is None else embedding_rows(tensors), folder),
-        positions=_count(sizes, POSITION_KEYS),
+        positions=_positions(sizes),
         layers=_count(sizes, LAYER_KEYS),
         eos_token_ids=_eos_token_ids(folder),
         weight_bytes=sum(tensor.size for tensor in tensors.values()),
@@ -118,6 +119,17 @@ def _has_codes(folder: Path, tensors: Mapping[str, StoredTensor]) -> bool:
     ups = {name: tensors[name.replace(_GATE, "up_proj")].dtype for name in gates}
     alike = all(ups[name] == dtype or {ups[name], dtype} <= QUANTIZED for name, dtype in gates.items())
     return has_any and alike and not is_present(folder / MERGED)
+
+
+def _positions(sizes: Mapping[str, Any]) -> int | None:
+    """Return the length of the longest sequence; with YaRN, which most configs name beside the length before it, the
+    scaled one."""
+    written, rope = _count(sizes, POSITION_KEYS), sizes.get("rope_parameters") or sizes.get("rope_scaling")
+    if written is None or not isinstance(rope, dict) or (rope.get("rope_type") or rope.get("type")) != "yarn":
+        return written
+    factor, original = rope.get("factor"), rope.get("original_max_position_embeddings") or written
+    is_scaled = type(factor) in (int, float) and type(original) is int and isfinite(factor)
+    return max(written, int(factor * original)) if is_scaled else written
 
 
 def _gguf_types(folder: Path) -> str | None:
