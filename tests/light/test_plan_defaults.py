@@ -47,11 +47,11 @@ def test_layers_that_are_not_compiled_are_named(tmp_path):
     path, weights = tmp_path / "target/config.json", tmp_path / "target/model.safetensors"
     tensors = {name: tensor for name, tensor in load_file(weights).items() if "mtp" not in name}
     save_file(tensors | {"model.mtp.layers.0.eh_proj.weight": torch.zeros(4, 8)}, weights)
-    merge_json(path, {"model_type": "longcat_flash"})
+    merge_json(path, {"mtp_config": {}})
     (tmp_path / "recipe.yaml").write_text(json.dumps({"name": "t", "target": {"model": "target"}}))
     found = make_plan(load_recipe(tmp_path))
     assert found.drafter.kind == "prompt_lookup"
-    assert "LongCat's draft layers are not compiled (its decoder layer is another than the target's" in found.notes[0]
+    assert "Inkling's draft layers are not compiled (its MTP layers keep states of convolutions" in found.notes[0]
 
 
 @pytest.mark.parametrize(

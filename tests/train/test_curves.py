@@ -108,6 +108,7 @@ def test_the_terminal_has_the_time_left(tmp_path, caplog):
         curves.log_line(120, used, "600 s", 2.34567)
     assert [record.getMessage() for record in caplog.records] == [
         "training: step 120, 61 % of 600 s, loss 2.346, 22 s left",
+        "training: step 120, 70 % of 600 s, loss 2.346, 14 s left",
         "training: step 120, 100 % of 600 s, loss 2.346",
     ]
 

@@ -103,7 +103,6 @@ _ONE_LEVEL_UP = {
     r"(?:language_model\.)?mtp\.embed_tokens\.(.+)": r"embed_tokens.\1",
     r"(?:language_model\.)?mtp\.lm_head\.(.+)": r"head.\1",
 }
-_OTHER_LAYER = "its decoder layer is another than the target's, which is not compiled"
 
 LAYOUTS = (
     Layout("speculators", keys=("speculators_model_type=mtp",), layers=r"mtp_layers\.(\d+)\.(.+)", within=False,
@@ -115,8 +114,6 @@ LAYOUTS = (
         rf"{_OUTER}mtp_hidden_norm\.(\d+)\.(.+)": r"\1.hnorm.\2",
         rf"{_OUTER}mtp_linear_proj\.(\d+)\.(.+)": r"\1.eh_proj.\2",
     }),
-    Layout("LongCat", layers=r"model\.mtp\.layers\.(\d+)\.(.+)", keys=("model_type=longcat_flash",),
-           refused=_OTHER_LAYER),
     Layout("Inkling", layers=r"model\.mtp\.layers\.(\d+)\.(?:transformer_block\.)?(.+)", keys=("mtp_config",),
            refused="its MTP layers keep states of convolutions"),
     Layout("MiMo V2", layers=r"model\.mtp\.layers\.(\d+)\.(.+)", attention="sliding_attention"),

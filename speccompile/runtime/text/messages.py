@@ -38,8 +38,9 @@ def plain_message(message: object, where: str) -> dict[str, Any]:
         raise PromptError(f"{where}.role: received {received}, expected one of {', '.join(ROLES)}", hint=_HINT)
     if message.get("images") not in (None, [], ()):  # of Ollama and others: a template would leave them out
         raise PromptError(
-            f"{where}.images: received pictures beside the content, expected them as its parts",
-            hint='write "content": [{"type": "image_url", "image_url": {"url": ..}}, {"type": "text", "text": ..}]',
+            f"{where}.images: received pictures beside the content, expected them as its parts, as in "
+            '{"type": "image_url", "image_url": {"url": ..}}',
+            hint=_HINT,
         )
     plain = {**message, "role": "system" if role == "developer" else role}
     plain["content"] = _text(message.get("content"), f"{where}.content", is_required=role != "assistant")
