@@ -204,10 +204,11 @@ def build_model(
 
     made = make_model_recipe(request, overrides=overrides)
     if for_text and not made.plan.target.facts.tokenizer:
+        remedy = "name its folder with --tokenizer" if request.gguf_files else "copy it beside the weights"
         raise UsageError(
             f"{request.model}: received a model without tokenizer.json, expected one: prompts are texts",
-            hint=f"copy it beside the weights; or speccompile build {request.model}, then speccompile generate "
-            "--token-ids, which needs none",
+            hint=f"{remedy}; or speccompile build {request.model}, then speccompile generate --token-ids, which needs "
+            "none",
         )
     output = output or Path("build") / made.plan.name
     _log_estimate(made.plan)

@@ -9,18 +9,21 @@ from speccompile.cli import model_bundle
 from speccompile.cli.main import group
 from speccompile.cli.model_bundle import ModelOptions, open_model
 from speccompile.errors import CheckpointError, PromptError, UsageError
+from tests.gguf_files import save, write_gguf
 
 
 def test_a_model_without_a_tokenizer_is_refused_before_the_build(make_checkpoint, tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("speccompile.compiler.from_recipe.build_plan", lambda *_, **__: pytest.fail("was built"))
-    model = make_checkpoint(tmp_path / "model", words=None)
-    with (
-        pytest.raises(UsageError, match=r"received a model without tokenizer\.json") as caught,
-        open_model(str(model), ModelOptions(), sampling=False, threads=None),
-    ):
-        pass
-    assert "generate --token-ids" in caught.value.hint
+    folder = make_checkpoint(tmp_path / "model", words=None)
+    write_gguf(save(tmp_path / "llama", "llama"), tmp_path / "model.gguf")  # llama.cpp's `no_vocab`
+    for model, remedy in ((folder, "copy it beside the weights"), (tmp_path / "model.gguf", "with --tokenizer")):
+        with (
+            pytest.raises(UsageError, match=r"received a model without tokenizer\.json") as caught,
+            open_model(str(model), ModelOptions(), sampling=False, threads=None),
+        ):
+            pass
+        assert f"{remedy}; or speccompile build" in caught.value.hint
 
 
 @pytest.mark.parametrize("option", ["drafter", "precision"])
