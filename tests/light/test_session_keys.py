@@ -8,8 +8,8 @@ import pytest
 
 from speccompile.bundle.hashes import FileRecord
 from speccompile.bundle.reader import OpenedBundle
-from speccompile.runtime import sessions
-from speccompile.runtime.sessions import SessionKey
+from speccompile.runtime import session_key
+from speccompile.runtime.session_key import SessionKey
 from tests.light.fake_bundle import toy_manifest
 
 FILES = ("graphs/target.a.weights", "graphs/drafter.a.weights", "graphs/verify.onnx", "graphs/draft.onnx")
@@ -56,7 +56,7 @@ CHANGED = {
 
 @pytest.fixture(autouse=True)
 def kernels(monkeypatch):
-    monkeypatch.setattr(sessions.native, "kernels", lambda: "scalar")
+    monkeypatch.setattr(session_key.native, "kernels", lambda: "scalar")
 
 
 @pytest.mark.parametrize(("changes", "expected"), CHANGED.values(), ids=CHANGED)
@@ -79,5 +79,5 @@ def test_machines_differ_where_windows_do():
 
 
 def test_engines_without_kernels_are_of_a_machine(monkeypatch):
-    monkeypatch.setattr(sessions.native, "kernels", lambda: "none")
+    monkeypatch.setattr(session_key.native, "kernels", lambda: "none")
     assert key().target["machine"] != "any"
