@@ -95,7 +95,7 @@ class Batch:
                 bundle._adapters.check(row.adapter)
             self._parts = loop.seconds
             if self.session is not None and self.session.exists():
-                bundle._sessions.load(self.session, adapter_key(self.rows[0].adapter))
+                bundle._sessions.load(self.session, adapter_key(self.rows[0].adapter), is_replaced=True)
             if len(self.rows) == 1 and self.rows[0].adapter is None:
                 loop.resume = bundle._prefixes.resume(self.rows[0].prompt_identity, loop.resume)
             elif len(self.rows) > 1:

@@ -31,6 +31,7 @@ DRAFTER, DRAFTER_LENGTH, ADAPTER, WRITTEN = "drafter", "drafter_length", "adapte
 NOTE = "note."
 """Beginning of names of notes."""
 _TARGET = f"{COMPONENTS[0]}."
+_ANOTHER = "give another file"
 
 
 def check_session(asked: object, sequences: int, *, side_by_side: bool) -> Path | None:
@@ -49,9 +50,12 @@ def check_session(asked: object, sequences: int, *, side_by_side: bool) -> Path 
         )
     if path.is_dir():
         raise UsageError(f"session {path}: received a folder, expected a file", hint=f"give {path / 'text.session'}")
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        problem = "nothing may be written in" if path.parent.is_dir() else "there is no folder"
-        raise UsageError(f"session {path}: {problem} {path.parent}", hint="create it, or give another file")
+    if not path.parent.is_dir():
+        raise UsageError(f"session {path}: there is no folder {path.parent}", hint=f"create it, or {_ANOTHER}")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(
+            f"session {path}: nothing may be written in {path.parent}", hint=f"allow it to be written, or {_ANOTHER}"
+        )
     return path
 
 
@@ -132,11 +136,19 @@ class Sessions:
         own |= {NOTE + name: value for name, value in (notes or {}).items()}
         return SessionFile(self.key.of_adapter(adapter_key(left.adapter)) | own, tensors)
 
-    def load(self, path: Path, adapter: str | None = None) -> list[int]:
+    def load(self, path: Path, adapter: str | None = None, *, is_replaced: bool = False) -> list[int]:
         """Restore the first slot for the next generation of one prompt. Return the tokens that it holds. adapter: key
-        of that generation's, "" for the base; None if it is not known yet. Raise UsageError, with nothing changed,
-        for a file that is damaged, of another bundle or of another adapter."""
-        self._loop.resume, self.notes = self.restore(path, 0, adapter)
+        of that generation's, "" for the base; None if it is not known yet. is_replaced: whether that generation writes
+        the file. Raise UsageError, with nothing changed, for a file that is damaged, of another bundle or of another
+        adapter, or with notes that would be lost."""
+        file = self.read(path)
+        if is_replaced and (lost := _notes(file)):
+            raise UsageError(
+                f"{path}: received a session with the notes {', '.join(lost)}, as a chat writes them, expected one of "
+                "a single prompt: the generation would replace the file",
+                hint=f"{_ANOTHER}, or go on with `speccompile chat`",
+            )
+        self._loop.resume, self.notes = self.restore(path, 0, adapter, file=file)
         return self._loop.resume.tokens
 
     def start(self, path: Path) -> "SessionStart":
@@ -166,7 +178,7 @@ class Sessions:
             raise UsageError(
                 f"{path}: received a session with the adapter {theirs or 'none'}, expected {adapter or 'none'}, as the "
                 "generation has",
-                hint="continue it with its adapter, or give another file",
+                hint=f"continue it with its adapter, or {_ANOTHER}",
             )
         tokens = self._tokens(file, path)
         length = self._drafter_length(file, len(tokens), path)
@@ -215,14 +227,14 @@ class Sessions:
                 raise UsageError(
                     f"{path}: received a session with {name} {_short(theirs)}, expected {_short(ours)}, as this bundle "
                     "has",
-                    hint="continue it with the bundle that wrote it, or give another file",
+                    hint=f"continue it with the bundle that wrote it, or {_ANOTHER}",
                 )
 
     def _tokens(self, file: SessionFile, path: Path) -> list[int]:
         dtype, values = file.tensors.get(TOKENS, ("", np.zeros(0)))
         size, most = self._manifest.vocabulary_size, self._manifest.max_length - 1
         if dtype != "I64" or values.ndim != 1 or not len(values) or values.min() < 0 or values.max() >= size:
-            raise UsageError(f"{path}: expected token ids from 0 to {size - 1} in {TOKENS}", hint="give another file")
+            raise UsageError(f"{path}: expected token ids from 0 to {size - 1} in {TOKENS}", hint=_ANOTHER)
         if len(values) > most:
             raise UsageError(
                 f"{path}: this session has {len(values)} tokens, expected at most {most}, the bundle's capacity less 1",
@@ -250,7 +262,7 @@ class Sessions:
         """Return a number in the metadata of a file."""
         text = file.metadata.get(name, "")
         if not (text.isascii() and text.isdecimal() and len(text) < 12 and is_one(int(text))):
-            raise UsageError(f"{path}: received {name} {text[:20]!r}, expected {expected}", hint="give another file")
+            raise UsageError(f"{path}: received {name} {text[:20]!r}, expected {expected}", hint=_ANOTHER)
         return int(text)
 
     def _checked(
@@ -264,7 +276,7 @@ class Sessions:
             raise UsageError(
                 f"{path}: received {dtype} {list(values.shape)} for {buffer}, expected {expected[0]} {expected[1]}, "
                 "as this bundle's states are",
-                hint="continue it with the bundle that wrote it, or give another file",
+                hint=f"continue it with the bundle that wrote it, or {_ANOTHER}",
             )
         return part, values
 

@@ -93,6 +93,16 @@ def test_a_chat_refuses_a_session_of_a_prompt_and_a_missing_folder(talk, tmp_pat
         talk("hello", session=tmp_path / "a" / "s")
 
 
+def test_a_prompt_does_not_replace_the_session_of_a_chat(talk, tmp_path):
+    talk("hello", session=tmp_path / "s")
+    kept, bundle = (tmp_path / "s").read_bytes(), chat_bundle()
+    with pytest.raises(UsageError, match="received a session with the notes messages, as a chat writes them") as raised:
+        bundle.generate("def", max_new_tokens=2, session=tmp_path / "s")
+    assert raised.value.hint == "give another file, or go on with `speccompile chat`"
+    assert (tmp_path / "s").read_bytes() == kept
+    assert bundle.load_session(tmp_path / "s")
+
+
 def test_what_a_block_and_a_backslash_go_on_with_is_one_message(talk):
     one = answer([user("def\nreturn")])
     assert talk("def\\", "return").out == f"{one}\n"

@@ -121,15 +121,16 @@ def _has_codes(folder: Path, tensors: Mapping[str, StoredTensor]) -> bool:
     return has_any and alike and not is_present(folder / MERGED)
 
 
-def _positions(sizes: Mapping[str, Any]) -> int | None:
+def _positions(sizes: dict[str, Any]) -> int | None:
     """Return the length of the longest sequence; with YaRN, which most configs name beside the length before it, the
     scaled one."""
     written, rope = _count(sizes, POSITION_KEYS), sizes.get("rope_parameters") or sizes.get("rope_scaling")
     if written is None or not isinstance(rope, dict) or (rope.get("rope_type") or rope.get("type")) != "yarn":
         return written
     factor, original = rope.get("factor"), rope.get("original_max_position_embeddings") or written
-    is_scaled = type(factor) in (int, float) and type(original) is int and isfinite(factor)
-    return max(written, int(factor * original)) if is_scaled else written
+    if not isinstance(factor, int | float) or not isinstance(original, int) or not isfinite(factor):
+        return written
+    return max(written, int(factor * original))
 
 
 def _gguf_types(folder: Path) -> str | None:

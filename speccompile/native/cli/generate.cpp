@@ -96,7 +96,7 @@ std::string session_path(const Arguments& given) {
 void go_on(Session& session, const std::string& path, const Value& sequences, const std::string& adapter) {
   check_session(path, static_cast<int64_t>(sequences.number));
   std::error_code error;
-  if (std::filesystem::exists(path, error)) session.load(path, adapter);
+  if (std::filesystem::exists(path, error)) session.load(path, adapter, true);
 }
 
 }  // namespace

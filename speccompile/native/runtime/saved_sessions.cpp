@@ -24,6 +24,13 @@ const char* tokens_dtype() { return dtype_named(dtype::kInt64)->safetensors; }
 
 bool begins_with(const std::string& text, const std::string& begin) { return text.rfind(begin, 0) == 0; }
 
+SavedSessions::Notes notes_of(const SessionFile& file) {
+  SavedSessions::Notes notes;
+  for (const auto& [name, text] : file.metadata)
+    if (begins_with(name, kSessionNote)) notes[name.substr(kSessionNote.size())] = text;
+  return notes;
+}
+
 bool is_target(const std::string& buffer) { return begins_with(buffer, std::string(component::kTarget) + "."); }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -143,9 +150,9 @@ void check_session(const std::string& path, int64_t sequences) {
   const std::string folder = parent_path(path);
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) refuse("session " + path + ": received a folder, expected a file", "give " + join_path(path, "text.session"));
-  const bool is_there = std::filesystem::is_directory(folder, error);
-  if (!is_there || access(folder.c_str(), W_OK) != 0)
-    refuse("session " + path + ": " + (is_there ? "nothing may be written in " : "there is no folder ") + folder, "create it, or give another file");
+  if (!std::filesystem::is_directory(folder, error)) refuse("session " + path + ": there is no folder " + folder, "create it, or give another file");
+  if (access(folder.c_str(), W_OK) != 0)
+    refuse("session " + path + ": nothing may be written in " + folder, "allow it to be written, or give another file");
 }
 
 SavedSessions::SavedSessions(DecodeLoop& loop, const Manifest& manifest, SessionKey key)
@@ -195,8 +202,15 @@ std::string SavedSessions::identity(const std::string& adapter) const {
   return found + key_.drafter;
 }
 
-TokenIds SavedSessions::load(const std::string& path, const std::optional<std::string>& adapter) {
-  loop_.resume = restore(path, read(path), 0, adapter);
+TokenIds SavedSessions::load(const std::string& path, const std::optional<std::string>& adapter, bool is_replaced) {
+  const SessionFile file = read(path);
+  if (const Notes lost = notes_of(file); is_replaced && !lost.empty()) {
+    std::string names;
+    for (const auto& [name, text] : lost) names += (names.empty() ? "" : ", ") + name;
+    refuse(path + ": received a session with the notes " + names + ", as a chat writes them, expected one of a single prompt: the generation would replace the file",
+           "give another file, or go on with `speccompile chat`");
+  }
+  loop_.resume = restore(path, file, 0, adapter);
   return loop_.resume->tokens;
 }
 
@@ -206,10 +220,7 @@ SavedSessions::Start SavedSessions::start(const std::string& path) const {
   TokenIds tokens = tokens_of(file, path);
   const int64_t written = written_of(file, static_cast<int64_t>(tokens.size()), path);
   const std::string *const drafter = file.text(kSessionDrafter), *const adapter = file.text(kSessionAdapter);
-  Notes notes;
-  for (const auto& [name, text] : file.metadata)
-    if (begins_with(name, kSessionNote)) notes[name.substr(kSessionNote.size())] = text;
-  return {std::move(tokens), written, drafter && *drafter == key_.drafter, adapter ? *adapter : "", notes};
+  return {std::move(tokens), written, drafter && *drafter == key_.drafter, adapter ? *adapter : "", notes_of(file)};
 }
 
 SessionFile SavedSessions::read(const std::string& path, bool trusted) const {

@@ -67,9 +67,10 @@ class SavedSessions {
     return !target_moves_on_ || content.target_position == static_cast<int64_t>(content.tokens.size());
   }
   // Restore the first slot for the next generation of one prompt. Return the tokens that it holds. adapter: key of that
-  // generation's, "" for the base; none if it is not known yet. Throws Error(kUsage), with nothing changed, for a file that is
-  // damaged, of another bundle or of another adapter.
-  TokenIds load(const std::string& path, const std::optional<std::string>& adapter = std::nullopt);
+  // generation's, "" for the base; none if it is not known yet. is_replaced: whether that generation writes the file. Throws
+  // Error(kUsage), with nothing changed, for a file that is damaged, of another bundle or of another adapter, or with notes that
+  // would be lost.
+  TokenIds load(const std::string& path, const std::optional<std::string>& adapter = std::nullopt, bool is_replaced = false);
 
  private:
   SlotContent read_again(const SlotContent& content);

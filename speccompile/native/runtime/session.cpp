@@ -37,10 +37,10 @@ void Session::save(const std::string& path) {
   decoder_.saved.save(plain_path(path));
 }
 
-const TokenIds& Session::load(const std::string& path, const std::optional<std::string>& adapter) {
+const TokenIds& Session::load(const std::string& path, const std::optional<std::string>& adapter, bool is_replaced) {
   std::optional<std::string> key;
   if (adapter) key = adapter->empty() ? "" : decoder_.adapters.find(*adapter).key;
-  loaded_ = decoder_.saved.load(plain_path(path), key);
+  loaded_ = decoder_.saved.load(plain_path(path), key, is_replaced);
   state_ = State::kIdle;
   return loaded_;
 }

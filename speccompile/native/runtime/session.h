@@ -36,8 +36,9 @@ class Session {
   void save(const std::string& path);
   // Restore what `save` wrote, in either runtime, and return its tokens; the next generation of one prompt goes on from the tokens
   // with which both begin. Drops the current generation. adapter: name of that generation's, "" for the base; none if it is not
-  // known yet. Throws Error(kUsage), with nothing changed, for a file that is damaged, of another bundle or of another adapter.
-  const TokenIds& load(const std::string& path, const std::optional<std::string>& adapter = std::nullopt);
+  // known yet. is_replaced: whether that generation writes the file. Throws Error(kUsage), with nothing changed, for a file that is
+  // damaged, of another bundle or of another adapter, or with notes that would be lost.
+  const TokenIds& load(const std::string& path, const std::optional<std::string>& adapter = std::nullopt, bool is_replaced = false);
 
   // Let the next generation of one prompt go on from the tokens with which it begins as the last one did.
   void reuse_last() { decoder_.loop.resume = decoder_.loop.left; }
