@@ -16,7 +16,7 @@ from speccompile.runtime.text.tokenizer import Tokenizer
 Source = list[int] | Features
 """Tokens of a text, or features of a sound."""
 
-_SHOWN = 6
+_SHOWN, _LONGEST = 6, 80
 """Number of languages that a message names."""
 
 
@@ -212,12 +212,12 @@ def _language(about: dict[str, Any], language: str, name: str) -> int:
         return known[language]
     if not known:
         raise UsageError(
-            f"{name}: received {language!r}, but this bundle's target knows no languages by name",
+            f"{name}: received {language[:_LONGEST]!r}, but this bundle's target knows no languages by name",
             hint=f"leave {name} out",
         )
     close = get_close_matches(language, known, n=1)
     shown = ", ".join(sorted(known)[:_SHOWN]) + (", .." if len(known) > _SHOWN else "")
     raise UsageError(
-        f"{name}: received {language!r}, expected one of this bundle's {len(known)} languages: {shown}",
+        f"{name}: received {language[:_LONGEST]!r}, expected one of this bundle's {len(known)} languages: {shown}",
         hint=f"did you mean {close[0]!r}?" if close else "`speccompile inspect` names them all",
     )

@@ -114,9 +114,13 @@ def check_client(address: str, sound: bytes, text: str) -> None:
     assert client.audio.transcriptions.create(**given, response_format="text") == text + "\n"
     events = list(client.audio.transcriptions.create(**given, stream=True))
     assert (events[-1].type, events[-1].text) == ("transcript.text.done", text)
-    for options in ({"language": "fr"}, {"response_format": "srt"}, {"temperature": 0.5}):
-        with pytest.raises(openai.BadRequestError):
-            client.audio.transcriptions.create(**given, **options)
+    for name, value in (("language", "fr"), ("response_format", "srt"), ("temperature", 0.5)):
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.audio.transcriptions.create(**given, **{name: value})
+        assert refused.value.param == name
+    with pytest.raises(openai.BadRequestError):  # before the stream begins
+        client.audio.transcriptions.create(**given, stream=True, temperature=0.5)
+    assert client.audio.transcriptions.create(**given, temperature=1e-9).text == text
     with pytest.raises(openai.NotFoundError):
         client.audio.transcriptions.create(**given | {"model": "other"})
 
@@ -135,15 +139,24 @@ def check_servers(servers: Sequence[Running], sound: bytes) -> None:
         assert (200, without_logarithms(ours.data)) == (ours.status, without_logarithms(theirs.data))
         shown.add(ours.data)
     assert len(shown) == 6
-    bodies = [(form(*parts), MEDIA) for parts, _ in WRONG_FORMS] + [(body, media) for body, media, _ in DAMAGED]
-    bodies += [(form(("file", data)), MEDIA) for data in (b"RIFF", sound[:30], b"fLaC" + bytes(9))]
-    bodies += [(form(("file", sound), ("language", "fr")), MEDIA), (b"{}", "application/json")]
+    named = [
+        (("file", data),)
+        for data in (b"RIFF", sound[:30], sound[:-9], sound[:20] + b"\6" + sound[21:], b"fLaC" + bytes(9))
+    ]
+    named.append((("language", "f" * 9999),))
+    forms = [parts for parts, _ in WRONG_FORMS] + [dict([("file", sound), *more]).items() for more in named]
+    bodies = [(form(*parts), MEDIA) for parts in forms] + [(body, media) for body, media, _ in DAMAGED]
     for url in (TRANSCRIPTIONS_URL, TRANSLATIONS_URL):
-        for number, (body, media) in enumerate(bodies):
+        for number, (body, media) in enumerate([*bodies, (b"{}", "application/json")]):
             ours, theirs = (running.ask("POST", url, body, Content_Type=media) for running in servers)
             assert ours.status == theirs.status in (400, 415), (number, ours, theirs)
-            if b"Python alone" not in ours.data:  # other forms than WAV
-                assert ours.error == theirs.error
+            ours_said, theirs_said = ours.error, theirs.error
+            if b"Python alone" in ours.data:  # other forms than WAV
+                ours_said, theirs_said = ours_said | {"message": ""}, theirs_said | {"message": ""}
+            assert ours_said == theirs_said
+            if (at := number - len(WRONG_FORMS)) in range(len(named)):
+                ((field, _),) = named[at]
+                assert (theirs.error["param"], theirs.error["message"][:99].partition(": ")[0]) == (field, field)
 
 
 def check_refusal_without_tokenizer(servers: Sequence[Running], sound: bytes) -> None:

@@ -14,6 +14,7 @@ namespace spc {
 namespace {
 
 constexpr size_t kShown = 6;  // languages that a message names
+constexpr size_t kLongest = 80;  // characters of an unknown one
 constexpr const char* kEncoderDecoder = "give a prompt, or a bundle whose target is an encoder-decoder";
 
 // Refuse options that a target does not take. reads: it takes sources; else it takes neither these nor sounds.
@@ -130,7 +131,7 @@ SourcedPrompts resolve_sounds(const Request& request, const Bundle& bundle) {
 int64_t token_of_language(const SourceSection& about, const std::string& language, const std::string& name) {
   const auto found = about.languages.find(language);
   if (found != about.languages.end()) return found->second;
-  const std::string received = name + ": received " + python_repr(language);
+  const std::string received = name + ": received " + python_repr(first_characters(language, kLongest));
   if (about.languages.empty()) throw Error(Kind::kUsage, received + ", but this bundle's target knows no languages by name", "leave " + name + " out");
   std::vector<std::string> known;
   for (const auto& each : about.languages) known.push_back(each.first);

@@ -1,5 +1,6 @@
 """OpenAI's endpoints for sounds: transcriptions and translations, whole or streamed by segments."""
 
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.sources import AUDIO
+from speccompile.errors import UsageError
 from speccompile.runtime import Generation
 from speccompile.runtime.audio.long_form import LongForm, Transcription
 from speccompile.runtime.audio.reader import TRANSCRIBE, read_long_sound
@@ -26,7 +28,8 @@ from speccompile.serving.http.errors import RequestError, cancelled_error, to_re
 from speccompile.serving.http.json_text import dumps
 from speccompile.serving.http.model import ServedModel
 from speccompile.serving.http.multipart import Part, read_form
-from speccompile.serving.http.requests import adapter_of, check_model
+from speccompile.serving.http.requests import MIN_TEMPERATURE, adapter_of, check_model
+from speccompile.serving.http.schema import shown
 from speccompile.serving.http.stream import DONE, cancel_on_disconnect
 from speccompile.serving.scheduler import Request
 
@@ -40,6 +43,8 @@ FIELDS = {TRANSCRIBE: (*_COMMON, "language", "timestamp_granularities[]"), TRANS
 """Task -> fields of a form. Others are refused."""
 WARMER = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Temperatures that are tried in turn where none is asked for, in bundles that sample: Whisper's own."""
+_FIELD_OF = {"audio": "file", "language": "language", "initial_prompt": "prompt"}
+"""Option of a transcript, with which a refusal begins -> field of the form that sets it."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ def audio_request(body: bytes, content_type: str, task: str) -> AudioRequest:
         if part.name not in FIELDS[task]:
             raise RequestError(
                 f"{part.name[:80]}: there is no such field, expected {', '.join(FIELDS[task])}",
-                param=part.name, code="unsupported_parameter",
+                param=part.name or None, code="unsupported_parameter",
             )  # fmt: skip
     files = [part for part in parts if part.name == "file"]
     if len(files) != 1 or not files[0].data:
@@ -98,12 +103,13 @@ def _text(parts: Sequence[Part], name: str) -> str | None:
 
 def _temperature(text: str | None) -> float | None:
     try:
-        value = None if text is None else float(text)
+        # float reads spaces, _ and the digits of every script as well
+        value = None if text is None else float(text) if re.fullmatch(r"[!-^`-~]+", text) else -1.0
     except ValueError:
         value = -1.0
     if value is not None and not 0 <= value <= 1:
         raise RequestError(f"temperature: received {text!r}, expected a number from 0 to 1", param="temperature")
-    return value
+    return 0.0 if value is not None and value < MIN_TEMPERATURE else value
 
 
 class AudioRun:
@@ -122,7 +128,13 @@ class AudioRun:
                 self._running.cancel()
 
     def begin(self) -> Transcription:
-        """Return the transcription. Raise UsageError or RequestError for what the bundle cannot do."""
+        """Return the transcription. Raise RequestError, which names the field, for what the bundle cannot do."""
+        try:
+            return self._begin()
+        except UsageError as error:
+            raise _of_the_form(error) from error
+
+    def _begin(self) -> Transcription:
         asked, bundle = self.asked, self._model.bundle
         manifest = bundle.manifest
         check_hears(manifest)
@@ -132,6 +144,12 @@ class AudioRun:
                 "this model has no tokenizer, so no text of what is spoken",
                 hint="`speccompile transcribe` writes token ids; build the bundle with the target's tokenizer",
             )
+        if asked.temperature and manifest.decoding != "sampling":
+            raise RequestError(
+                f"temperature: received {shown(asked.temperature)}, but this model was compiled for greedy decoding",
+                param="temperature", code="unsupported_value",
+                hint="leave it out; a bundle with decoding: sampling takes it",
+            )  # fmt: skip
         if asked.language is not None:
             check_language(manifest.source, asked.language, "language")
         options = GenerationOptions(
@@ -156,6 +174,19 @@ class AudioRun:
     def whole(self) -> Transcript:
         """Return the transcript."""
         return self.begin().result()
+
+
+def _of_the_form(error: UsageError) -> RequestError:
+    """Return a refusal of an option of a transcript as one of the field that sets it."""
+    if isinstance(error, RequestError):
+        return error
+    option, _, problem = str(error).partition(": ")
+    if option == "timestamps":
+        return RequestError(
+            "response_format: this model writes no times, expected json or text", param="response_format"
+        )
+    field = _FIELD_OF.get(option)
+    return RequestError(f"{field}: {problem}" if field else str(error), param=field, hint=error.hint)
 
 
 def _tried(asked: AudioRequest, manifest: Manifest) -> Any:

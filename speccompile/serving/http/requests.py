@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from speccompile.runtime.text_bundle import Texts
     from speccompile.serving.scheduler import Request, Service
 
-_MIN_TEMPERATURE = 1e-4
+MIN_TEMPERATURE = 1e-4
 _DEFAULT_MAX_TOKENS = 16
 """Default `max_tokens` of a completion, as in OpenAI's API."""
 
@@ -266,7 +266,7 @@ def _check_least(fields: dict[str, Any], options: dict[str, Any]) -> None:
 def _greedy(fields: dict[str, Any], sequences: int) -> dict[str, Any]:
     """Return the sampling options for a greedy bundle: none. Limits of sampling such as top_p leave its choice
     unchanged."""
-    warm = {"temperature": fields.get("temperature", 0) >= _MIN_TEMPERATURE, "n": sequences > 1,
+    warm = {"temperature": fields.get("temperature", 0) >= MIN_TEMPERATURE, "n": sequences > 1,
             "repetition_penalty": fields.get("repetition_penalty", 1) != 1}  # fmt: skip
     for name, refused in warm.items():
         if refused:
@@ -280,7 +280,7 @@ def _greedy(fields: dict[str, Any], sequences: int) -> dict[str, Any]:
 def _sampled(fields: dict[str, Any], sequences: int) -> dict[str, Any]:
     temperature = float(fields.get("temperature", 1))
     sampling: dict[str, Any] = {
-        "temperature": temperature if temperature >= _MIN_TEMPERATURE else 0.0,
+        "temperature": temperature if temperature >= MIN_TEMPERATURE else 0.0,
         "top_k": max(0, int(fields.get("top_k", 0))),
         "top_p": max(float(fields.get("top_p", 1)), 1e-6),  # less also keeps one token, and underflows float32
         "min_p": float(fields.get("min_p", 0)),

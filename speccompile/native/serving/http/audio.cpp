@@ -10,6 +10,7 @@
 #include "../../words.h"
 #include "errors.h"
 #include "multipart.h"
+#include "schema.h"
 #include "tables.h"
 
 namespace spc::http {
@@ -56,10 +57,11 @@ std::string value_of(const Parts& parts, const std::string& name) {
 std::optional<double> temperature_of(const std::string& text) {
   if (text.empty()) return std::nullopt;
   char* end = nullptr;
+  const bool is_spaced = text[0] == ' ' || (text[0] >= '\t' && text[0] <= '\r');  // which strtod passes over
   const double value = std::strtod(text.c_str(), &end);
-  const bool is_number = end == text.c_str() + text.size() && text.find_first_of("xX") == std::string::npos;
+  const bool is_number = !is_spaced && end == text.c_str() + text.size() && text.find_first_of("xX") == std::string::npos;
   if (!is_number || !(value >= 0 && value <= 1)) refuse("temperature", "received " + python_repr(text) + ", expected a number from 0 to 1");
-  return value;
+  return value < kColdest ? 0 : value;
 }
 
 std::vector<double> tried(const AudioRequest& asked, const Manifest& manifest) {
@@ -91,6 +93,38 @@ Json verbose(const audio::Transcription& written) {
                       {"segments", std::move(segments)}};
 }
 
+// Return a refusal of an option of a transcript as one of the field that sets it.
+RequestError of_the_form(const Error& error) {
+  const size_t end = error.message.find(": ");
+  const std::string option = error.message.substr(0, end);
+  if (option == "timestamps") return {400, "response_format: this model writes no times, expected json or text", "response_format"};
+  const std::string field = option == "audio" ? "file" : option == "initial_prompt" ? "prompt" : option == "language" ? option : "";
+  return {400, field.empty() ? error.message : field + error.message.substr(end), field, "", error.hint};
+}
+
+std::unique_ptr<audio::Transcription> begun(const AudioRequest& asked, audio::Decode decode, const Bundle& bundle, bool speculative) {
+  const Manifest& manifest = bundle.manifest();
+  audio::check_hears(manifest);
+  if (!bundle.text())
+    throw RequestError(400, "this model has no tokenizer, so no text of what is spoken", "", "",
+                       "`speccompile transcribe` writes token ids; build the bundle with the target's tokenizer");
+  if (asked.temperature.value_or(0) != 0 && manifest.decoding != "sampling")
+    throw RequestError(400, "temperature: received " + shown(*asked.temperature) + ", but this model was compiled for greedy decoding", "temperature",
+                       "unsupported_value", "leave it out; a bundle with decoding: sampling takes it");
+  std::optional<std::string> language;
+  if (!asked.language.empty()) language = asked.language;
+  if (language) token_of_language(*manifest.source, *language, "language");
+  Request options;
+  options.task = asked.task;
+  options.set(Request::kAll, "autoregressive", Value::of(uint64_t{!speculative}));
+  audio::LongForm form;
+  form.timestamps = asked.form == "srt" || asked.form == "vtt" || asked.form == "verbose_json";
+  if (!asked.prompt.empty()) form.initial_prompt = asked.prompt;
+  form.temperatures = tried(asked, manifest);
+  audio::HeardSound sound = audio::hear(audio::parse_wav(asked.sound, "audio"), *manifest.source->audio);
+  return std::make_unique<audio::Transcription>(std::move(decode), bundle, std::move(sound), std::move(language), std::move(options), std::move(form));
+}
+
 }  // namespace
 
 AudioRequest audio_request(std::string_view body, const std::string& content_type, const std::string& task) {
@@ -119,23 +153,12 @@ AudioRequest audio_request(std::string_view body, const std::string& content_typ
 }
 
 std::unique_ptr<audio::Transcription> transcription_of(const AudioRequest& asked, audio::Decode decode, const Bundle& bundle, bool speculative) {
-  const Manifest& manifest = bundle.manifest();
-  audio::check_hears(manifest);
-  if (!bundle.text())
-    throw RequestError(400, "this model has no tokenizer, so no text of what is spoken", "", "",
-                       "`speccompile transcribe` writes token ids; build the bundle with the target's tokenizer");
-  std::optional<std::string> language;
-  if (!asked.language.empty()) language = asked.language;
-  if (language) token_of_language(*manifest.source, *language, "language");
-  Request options;
-  options.task = asked.task;
-  options.set(Request::kAll, "autoregressive", Value::of(uint64_t{!speculative}));
-  audio::LongForm form;
-  form.timestamps = asked.form == "srt" || asked.form == "vtt" || asked.form == "verbose_json";
-  if (!asked.prompt.empty()) form.initial_prompt = asked.prompt;
-  form.temperatures = tried(asked, manifest);
-  audio::HeardSound sound = audio::hear(audio::parse_wav(asked.sound, "audio"), *manifest.source->audio);
-  return std::make_unique<audio::Transcription>(std::move(decode), bundle, std::move(sound), std::move(language), std::move(options), std::move(form));
+  try {
+    return begun(asked, std::move(decode), bundle, speculative);
+  } catch (const Error& error) {
+    if (error.kind == Kind::kUsage || error.kind == Kind::kPrompt) throw of_the_form(error);
+    throw;
+  }
 }
 
 AudioAnswer audio_answer(const std::string& form, const audio::Transcription& written) {

@@ -23,8 +23,8 @@ struct AudioRequest {
 // Return the request in a form. body: see `read_form`. Throws RequestError, which names the field, for one that is wrong.
 AudioRequest audio_request(std::string_view body, const std::string& content_type, const std::string& task);
 
-// Return the transcription that a form asks for. decode: runs a window; speculative: whether it drafts. Throws Error or RequestError for what
-// the bundle cannot do.
+// Return the transcription that a form asks for. decode: runs a window; speculative: whether it drafts. Throws RequestError, which
+// names the field, for what the bundle cannot do.
 std::unique_ptr<audio::Transcription> transcription_of(const AudioRequest& asked, audio::Decode decode, const Bundle& bundle, bool speculative);
 
 // Body of an answer, and its type.
