@@ -13,6 +13,7 @@ from pathlib import Path
 from speccompile.bundle.hashes import new_hasher
 from speccompile.bundle.result_cache import ResultCache
 from speccompile.errors import BundleError
+from speccompile.machine.plain_files import path_text
 
 NAME = "hashes"
 """Name of the cache."""
@@ -42,7 +43,7 @@ class FileHashCache(ResultCache):
 
     def _hash_of(self, path: Path, advance: Advance) -> str:
         begin, before = time.time(), _stamp(path)
-        key = {"path": str(path)}
+        key = {"path": path_text(path)}
         match self.read(key):
             case {"file": dict(known), "blake3": str(digest)} if known == before and _DIGEST.fullmatch(digest):
                 advance(before["size"])

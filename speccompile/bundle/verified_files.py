@@ -15,6 +15,7 @@ from typing import Any
 from speccompile.bundle.file_hashes import MIN_STAMP_AGE
 from speccompile.bundle.hashes import Hashes
 from speccompile.bundle.result_cache import ResultCache
+from speccompile.machine.plain_files import path_text
 
 NAME = "verified"
 """Name of the cache."""
@@ -38,7 +39,7 @@ class VerifiedFiles:
     @classmethod
     def of(cls, folder: Path, hashes: Hashes) -> "VerifiedFiles":
         """Return the states of the files that `hashes` lists; they must be there."""
-        key = {"folder": str(folder.resolve()), "digest": hashes.digest}
+        key = {"folder": path_text(folder.resolve()), "digest": hashes.digest}
         found = ResultCache.named(NAME).read(key) or {}
         recorded = found.get("files")
         return cls(key, time.time(), _states(folder, hashes.files), recorded if isinstance(recorded, dict) else {})

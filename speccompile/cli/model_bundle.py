@@ -14,6 +14,7 @@ import click
 from speccompile import __version__
 from speccompile.bundle.manifest import FORMAT, canonical_json
 from speccompile.errors import BundleError, CheckpointError, UsageError
+from speccompile.machine.plain_files import path_text
 from speccompile.progress import LOGGER
 
 if TYPE_CHECKING:
@@ -167,12 +168,13 @@ def _key(request: "ModelRequest", *, prove: bool) -> dict[str, Any]:
     """Return what decides a model's bundle: what is asked, the files of the model and of drafters, and this version."""
     from speccompile.recipe.model_request import is_model, model_files
 
-    files = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in model_files(request)]
+    files = [[path_text(path), path.stat().st_size, path.stat().st_mtime_ns] for path in model_files(request)]
     references = [each for each in (request.model, request.drafter) if each and is_model(each)]
     commits = [_commit(each) for each in references if not Path(each).expanduser().exists()]
-    asked = {"model": request.model, "drafter": request.drafter, "precision": request.precision}
-    asked |= {"tokenizer": request.tokenizer} if request.tokenizer else {}
-    where = {"folder": str(request.folder) if request.folder else None, "sampling": request.sampling, "prove": prove}
+    names = {"model": request.model, "drafter": request.drafter, "folder": request.folder}
+    names |= {"tokenizer": request.tokenizer} if request.tokenizer else {}
+    asked = {key: name and path_text(name) for key, name in names.items()} | {"precision": request.precision}
+    where = {"sampling": request.sampling, "prove": prove}
     where |= {"images": True} if request.images else {}
     return asked | where | {"files": files, "commits": commits, "speccompile": __version__, "format": FORMAT}
 

@@ -1,4 +1,4 @@
-"""Files that are read whole: regular ones, up to a size."""
+"""Files that are read whole: regular ones, up to a size. Paths as texts."""
 
 import errno
 import os
@@ -8,6 +8,11 @@ from typing import BinaryIO
 
 TEXT_BYTES = 1 << 30
 """Largest file that is read whole where nothing else limits it."""
+
+
+def path_text(path: Path | str) -> str:
+    """Return a path as text that JSON in UTF-8 can hold: the same in every locale; bytes that are no UTF-8 as \\xff."""
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def read_plain(path: Path, most: int = TEXT_BYTES) -> bytes:

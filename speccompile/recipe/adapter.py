@@ -19,6 +19,7 @@ from speccompile.compiler.checkpoints.weights import stored_tensors
 from speccompile.compiler.weights.adapter import check_numbers
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.machine.formats.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGED, check_fits, read_adapter
+from speccompile.machine.plain_files import path_text
 from speccompile.plan.plan import ModelPlan
 from speccompile.recipe.gguf import CACHE, write_description
 
@@ -73,5 +74,5 @@ def adapter_notes(whose: str, model: ModelPlan, adapter: str | None) -> Iterator
 
 
 def _key(files: list[Path]) -> dict[str, Any]:
-    stamps = [[str(file), *vars(FileStamp.of(file)).values()] for file in files]
+    stamps = [[path_text(file), *vars(FileStamp.of(file)).values()] for file in files]
     return {"adapter": True, "files": stamps, "format": FORMAT, "speccompile": __version__}

@@ -26,6 +26,7 @@ from speccompile.compiler.checkpoints.gguf.given_tokenizer import given_tokenize
 from speccompile.compiler.checkpoints.gguf.splits import find_gguf
 from speccompile.drafters.folder import has_weights
 from speccompile.errors import CheckpointError
+from speccompile.machine.plain_files import path_text
 from speccompile.recipe.load import FILE_NAME
 
 CACHE = "gguf"
@@ -94,7 +95,7 @@ def gguf_folder(path: Path, tokenizer: Path | None = None) -> Path | None:
 
 def _key(files: tuple[Path, ...], tokenizer: Path | None) -> dict[str, Any]:
     others = () if tokenizer is None else given_tokenizer_files(tokenizer.resolve())
-    stamps = [[str(file), *vars(FileStamp.of(file)).values()] for file in (*files, *others)]
+    stamps = [[path_text(file), *vars(FileStamp.of(file)).values()] for file in (*files, *others)]
     return {"files": stamps, "format": FORMAT, "speccompile": __version__}
 
 

@@ -48,6 +48,15 @@ def test_unchanged_files_are_read_once(bundle, read):
     assert len(read) == len(hash_folder(bundle).files)
 
 
+def test_a_folder_whose_name_is_not_unicode_is_recorded_as_well(bundle, read):
+    """Use the bytes of a name in Latin-1, which is also how names in UTF-8 arrive where the locale is C."""
+    folder = bundle.rename(bundle.with_name(os.fsdecode(b"gr\xf6\xdfe")))
+    open_bundle(folder, skip_verified=True)
+    read.clear()
+    open_bundle(folder, skip_verified=True)
+    assert read == []
+
+
 def test_a_fresh_file_is_read_again(bundle, read, monkeypatch, cache):
     monkeypatch.setattr(verified_files.time, "time", lambda: (bundle / GRAPH).stat().st_ctime)
     for _ in range(2):
