@@ -65,7 +65,8 @@ def cache_notes(caches: CachePlan, prove: ProvePlan) -> list[str]:
         return []
     return [
         f"the build has no texts on which it could compare {caches_in(caches.target)} with float caches, so it will "
-        "not say how much worse the target predicts with them: set prove.held_out to a file of texts"
+        "not say how much worse the target predicts with them, and nothing is held against cache.max_divergence: set "
+        "prove.held_out to a file of texts"
     ]
 
 

@@ -16,6 +16,7 @@ from scripts import commands_header
 from speccompile import __version__, native
 from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
+from speccompile.runtime import Bundle
 from tests.native.two_commands import STEADY
 
 pytestmark = pytest.mark.builds(2)
@@ -196,6 +197,18 @@ def test_a_long_prompt_is_refused_or_truncated_alike(both, lookup):
         assert (found["prompt_tokens"], found["truncated_tokens"]) == (kept, 200 - kept)
     fits = both.same("generate", lookup, "--token-ids", "3,4", "-n", 20, "--truncate", "left", *STEADY, "--json")
     assert b"truncated_tokens" not in fits.out
+
+
+def test_a_prompt_does_not_replace_the_session_of_a_chat(both, lookup, tmp_path):
+    session = tmp_path / "s"
+    with Bundle.open(lookup, threads=1) as bundle:
+        bundle.generate([3, 4], max_new_tokens=2)
+        bundle.save_session(session, notes={"messages": "[]", "a": ""})
+    kept = session.read_bytes()
+    refused = both.same("-q", "generate", lookup, "--token-ids", "3,4", "--session", session)
+    assert refused.code == 2
+    assert "received a session with the notes a, messages, as a chat writes them, expected one of a" in refused.err
+    assert session.read_bytes() == kept
 
 
 def test_an_edited_bundle_is_refused(both, lookup, tmp_path):
