@@ -1,4 +1,5 @@
 // What Python does with texts. Letters beyond ASCII have no upper case here: they are refused, and never written as they are.
+// Their lower case is that of the tokenizers.
 #include <algorithm>
 
 #include "../forms.h"
@@ -51,8 +52,9 @@ std::string stripped(const std::string& text, const Value* characters, bool left
 }
 
 std::string lower(const std::string& text) {
-  require_ascii(text, "lower case");
-  return changed(text, lowered);
+  if (is_ascii(text)) return changed(text, lowered);
+  if (text.find("\u03a3") != std::string::npos) throw TemplateError{"it writes a sigma in lower case, whose form depends on its place, which is not supported here"};
+  return lowercase(NormalizedString{text, {}, false}).text;
 }
 
 std::string upper(const std::string& text) {
@@ -61,6 +63,7 @@ std::string upper(const std::string& text) {
 }
 
 std::string capitalized(const std::string& text) {
+  if (!text.empty()) require_ascii(text.substr(0, 1), "upper case");
   std::string found = lower(text);
   if (!found.empty()) found[0] = raised(found[0]);
   return found;
