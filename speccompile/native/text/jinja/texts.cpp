@@ -51,6 +51,16 @@ std::string stripped(const std::string& text, const Value* characters, bool left
   return text.substr(static_cast<size_t>(all[begin].data() - text.data()), static_cast<size_t>(all[end - 1].data() + all[end - 1].size() - all[begin].data()));
 }
 
+std::vector<std::string_view> characters_of(const std::string& text) {
+  std::vector<std::string_view> found;
+  for (size_t at = 0; at < text.size();) {
+    const size_t size = unicode::length(text[at]);
+    found.push_back(std::string_view(text).substr(at, size));
+    at += size;
+  }
+  return found;
+}
+
 std::string lower(const std::string& text) {
   if (is_ascii(text)) return changed(text, lowered);
   if (text.find("\u03a3") != std::string::npos) throw TemplateError{"it writes a sigma in lower case, whose form depends on its place, which is not supported here"};

@@ -346,14 +346,4 @@ int64_t length_of(const Value& value) {
   }
 }
 
-std::vector<std::string_view> characters_of(const std::string& text) {
-  std::vector<std::string_view> found;
-  for (size_t at = 0; at < text.size();) {
-    const size_t size = unicode::length(text[at]);
-    found.push_back(std::string_view(text).substr(at, size));
-    at += size;
-  }
-  return found;
-}
-
 }  // namespace spc::jinja
