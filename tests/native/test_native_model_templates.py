@@ -45,6 +45,7 @@ def test_it_is_written_as_by_transformers(rendered, file):
     assert len(taken) >= FEWEST
 
 
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")  # of the Python that jinja2 makes of 7[0]
 @pytest.mark.parametrize(
     "seeds",
     [
