@@ -12,6 +12,9 @@ import pytest
 from jinja2 import TemplateError
 from transformers.utils import chat_template_utils
 
+from speccompile.errors import PromptError
+from speccompile.runtime.text.chat import apply_chat_template
+from tests.native.template_grammar import MESSAGES, VARIABLES, Grammar
 from tests.native.test_native_templates import rendered
 
 __all__ = ["rendered"]
@@ -40,3 +43,31 @@ def test_it_is_written_as_by_transformers(rendered, file):
                 assert found == expected, (name, place)
                 taken.add(name)
     assert len(taken) >= FEWEST
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")  # of the Python that jinja2 makes of 7[0]
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(300),
+        pytest.param(range(300, 12_000), marks=pytest.mark.sweep("a minute of a core, for compiling in Python")),
+    ],
+    ids=["some", "many"],
+)
+def test_templates_of_a_grammar_are_written_as_by_jinja2(rendered, seeds):
+    """Templates that jinja2 refuses are refused too; some that it takes are, by name, but none is written otherwise."""
+    same = refused = 0
+    for seed in seeds:
+        template = Grammar(seed).template()
+        given = {"tools": None, "documents": None, "add_generation_prompt": True, **VARIABLES, "messages": MESSAGES}
+        found = rendered(template, given)
+        try:
+            expected = apply_chat_template(template, MESSAGES, {}, True, VARIABLES)
+        except PromptError:
+            assert isinstance(found, tuple), (seed, template, found)
+        else:
+            refused += isinstance(found, tuple)
+            same += found == expected
+            assert isinstance(found, tuple) or found == expected, (seed, template)
+    assert same > len(seeds) / 8
+    assert refused < same / 5

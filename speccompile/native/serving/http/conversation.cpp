@@ -53,8 +53,8 @@ Json plain_call(const Json& call, const std::string& where) {
 
 Json plain_message(const Json& message, const std::string& where) {
   if (const Json& pictures = message["images"]; !pictures.is_null() && !(pictures.is_list() && pictures.list().empty()))
-    throw RequestError(400, where + ".images: received pictures beside the content, expected them as its parts, as in "
-                       "{\"type\": \"image_url\", \"image_url\": {\"url\": ..}}", where + ".images");
+    refuse(where + ".images",
+           "received pictures beside the content, expected them as its parts, as in {\"type\": \"image_url\", \"image_url\": {\"url\": ..}}");
   Json plain{Json::Object{}};
   for (const auto& [name, value] : message.object())
     if (name != "tool_calls") plain.set(name, value);

@@ -328,7 +328,7 @@ Expression Parser::test(Expression value) {
   const Token& next = token();
   const bool is_value = next.type == Token::Type::kName || next.type == Token::Type::kString || next.type == Token::Type::kInteger ||
                         next.type == Token::Type::kReal || next.is_operator("[") || next.is_operator("{");
-  const bool is_word = next.is_name("else") || next.is_name("or") || next.is_name("and") || next.is_name("if");
+  const bool is_word = next.is_name("else") || next.is_name("or") || next.is_name("and");
   if (next.is_operator("(")) {
     arguments(found);
   } else if (is_value && !is_word) {

@@ -65,11 +65,12 @@ Value unique(const Value& value, const Arguments& given, Budget& budget) {
   for (const Value& each : iterated(value)) {
     const Value key = key_of(each, named(given, "attribute"), !flag_argument(given, 0, "case_sensitive", false), budget);
     budget.step();
+    require_hashable(key);
     if (std::any_of(seen.begin(), seen.end(), [&](const Value& other) { return other.equals(key); })) continue;
     seen.push_back(key);
     found.push_back(each);
   }
-  return Value::list(std::move(found));
+  return Value::generator(std::move(found));
 }
 
 Value join(const Value& value, const Arguments& given, Budget& budget) {
@@ -96,7 +97,7 @@ Arguments without_first(const Arguments& given, size_t count) {
 
 // As jinja2's, it makes nothing of what is false, None among it.
 Value map(const Value& value, const Arguments& given, Budget& budget) {
-  if (!value.truth()) return Value::list({});
+  if (!value.truth()) return Value::generator({});
   Values found;
   const std::string path = named(given, "attribute");
   const Value* const otherwise = given.find(given.positional.size(), "default");
@@ -110,12 +111,12 @@ Value map(const Value& value, const Arguments& given, Budget& budget) {
     budget.step();
   }
   if (given.positional.empty() && path.empty()) throw TemplateError{"map requires a filter argument"};
-  return Value::list(std::move(found));
+  return Value::generator(std::move(found));
 }
 
 // select, reject, selectattr, rejectattr; of what is false nothing.
 Value chosen(const Value& value, const Arguments& given, Budget& budget, bool by_attribute, bool wanted) {
-  if (!value.truth()) return Value::list({});
+  if (!value.truth()) return Value::generator({});
   const size_t own = by_attribute ? 1 : 0;
   const std::string path = by_attribute ? text_argument(given, 0, "attribute") : "";
   Values found;
@@ -125,14 +126,15 @@ Value chosen(const Value& value, const Arguments& given, Budget& budget, bool by
     if (fits == wanted) found.push_back(each);
     budget.step();
   }
-  return Value::list(std::move(found));
+  return Value::generator(std::move(found));
 }
 
 Value indented(const Value& value, const Arguments& given, Budget& budget) {
   const Value* const width = given.find(0, "width");
   const std::string by = width && width->is_text() ? width->text() : std::string(static_cast<size_t>(std::max<int64_t>(0, std::min<int64_t>(integer_argument(given, 0, "width", 4), 1000))), ' ');
   const bool has_first = flag_argument(given, 1, "first", false), has_blank = flag_argument(given, 2, "blank", false);
-  const std::string text = value.str();
+  if (!defined(value).is_text()) throw TemplateError{std::string("unsupported operand type(s) for +=: '") + value.type() + "' and 'str'"};
+  const std::string& text = value.text();
   std::string found;
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
@@ -164,7 +166,7 @@ Value tojson(const Value& value, const Arguments& given, Budget& budget) {
 
 Value integer(const Value& value, const Arguments& given, Budget& /*budget*/) {
   const int64_t otherwise = integer_argument(given, 0, "default", 0);
-  if (value.is_whole()) return value.integer();
+  if (defined(value).is_whole()) return value.integer();
   if (value.is(Value::Kind::kReal)) return std::fabs(value.real()) < 9e18 ? static_cast<int64_t>(value.real()) : otherwise;
   if (!value.is_text()) return otherwise;
   const std::string text = stripped(value.text(), nullptr, true, true);
@@ -175,7 +177,7 @@ Value integer(const Value& value, const Arguments& given, Budget& /*budget*/) {
 
 Value real(const Value& value, const Arguments& given, Budget& /*budget*/) {
   const Value* const otherwise = given.find(0, "default");
-  if (value.is_number()) return value.real();
+  if (defined(value).is_number()) return value.real();
   const std::string text = value.is_text() ? stripped(value.text(), nullptr, true, true) : "";
   char* end = nullptr;
   const double found = std::strtod(text.c_str(), &end);
@@ -197,6 +199,43 @@ Value round(const Value& value, const Arguments& given, Budget& /*budget*/) {
   }
   if (name == "common" && value.is_whole()) return static_cast<int64_t>(std::nearbyint(number) / by);
   return (name == "ceil" ? std::ceil(number) : name == "floor" ? std::floor(number) : std::nearbyint(number)) / by;
+}
+
+// Python sorts by the keys, and jinja2 shows that of a group's first member as it is written.
+Value groupby(const Value& value, const Arguments& given, Budget& budget) {
+  const std::string path = text_argument(given, 0, "attribute");
+  const Value* const otherwise = given.find(1, "default");
+  const bool minds_case = flag_argument(given, 2, "case_sensitive", false);
+  const auto own = [&](const Value& each) {
+    const Value found = at_path(each, path, budget);
+    return found.is_undefined() && otherwise ? *otherwise : found;
+  };
+  const auto key = [&](const Value& found) { return !minds_case && found.is_text() ? Value(lower(found.text())) : found; };
+  Values pairs;
+  for (const Value& each : iterated(value)) pairs.push_back(Value::list({key(own(each)), each}, true));
+  Values found, members;
+  const Values order = sorted(std::move(pairs), "0", false, false, budget);
+  for (size_t place = 0; place < order.size(); ++place) {
+    members.push_back(order[place].values()[1]);
+    if (place + 1 < order.size() && order[place + 1].values()[0].equals(order[place].values()[0])) continue;
+    Value name = own(members[0]);
+    found.push_back(Value::group(std::move(name), std::exchange(members, {})));
+  }
+  return Value::list(std::move(found));
+}
+
+Value batch(const Value& value, const Arguments& given, Budget& budget) {
+  const int64_t size = integer_argument(given, 0, "linecount", 0);
+  const Value* const fill = given.find(1, "fill_with");
+  Values found, part;
+  for (const Value& each : iterated(value)) {
+    if (static_cast<int64_t>(part.size()) == size) found.push_back(Value::list(std::exchange(part, {})));
+    part.push_back(each);
+  }
+  budget.list(static_cast<size_t>(std::max<int64_t>(size, 0)));
+  while (!part.empty() && fill && !fill->is_none() && static_cast<int64_t>(part.size()) < size) part.push_back(*fill);
+  if (!part.empty()) found.push_back(Value::list(std::move(part)));
+  return Value::generator(std::move(found));
 }
 
 Value extreme(const Value& value, const Arguments& given, Budget& budget, bool is_most) {
@@ -229,7 +268,8 @@ Value escaped(const Value& value, const Arguments& /*given*/, Budget& budget) {
 Value reversed(const Value& value) {
   Values found = iterated(value);
   std::reverse(found.begin(), found.end());
-  if (!value.is_text()) return Value::list(std::move(found));
+  if (value.is(Value::Kind::kGenerator)) return Value::list(std::move(found));
+  if (!value.is_text()) return Value::generator(std::move(found));
   std::string text;
   for (const Value& each : found) text += each.text();
   return text;
@@ -242,9 +282,9 @@ Value otherwise(const Value& value, const Arguments& given, Budget& /*budget*/) 
 }
 
 Value items(const Value& value, const Arguments& /*given*/, Budget& budget) {
-  if (value.is_undefined()) return Value::list({});
+  if (value.is_undefined()) return Value::generator({});
   if (!value.is_dict()) throw TemplateError{"Can only get item pairs from a mapping."};
-  return method(value, "items", budget).call({});
+  return Value::generator(iterated(method(value, "items", budget).call({})));
 }
 
 Value absolute(const Value& value, const Arguments& /*given*/, Budget& budget) {
@@ -263,16 +303,17 @@ const std::map<std::string, Filter>& filters() {
       {"capitalize", [](const Value& value, const Arguments&, Budget&) -> Value { return capitalized(value.str()); }},
       {"title", [](const Value& value, const Arguments&, Budget&) -> Value { return titled(value.str()); }},
       {"string", [](const Value& value, const Arguments&, Budget&) -> Value { return value.str(); }},
-      {"safe", [](const Value& value, const Arguments&, Budget&) -> Value { return value; }},
+      {"safe", [](const Value& value, const Arguments&, Budget&) -> Value { return value.str(); }},
       {"list", [](const Value& value, const Arguments&, Budget&) { return Value::list(iterated(value)); }},
       {"items", items},
       {"first",
        [](const Value& value, const Arguments&, Budget&) {
-         const Values all = iterated(value);
+         const Values all = value.is(Value::Kind::kGenerator) ? value.taken(1) : iterated(value);
          return all.empty() ? Value::undefined("No first item, sequence was empty.") : all.front();
        }},
       {"last",
        [](const Value& value, const Arguments&, Budget&) {
+         if (value.is(Value::Kind::kGenerator)) throw TemplateError{"'generator' object is not reversible"};
          const Values all = iterated(value);
          return all.empty() ? Value::undefined("No last item, sequence was empty.") : all.back();
        }},
@@ -290,7 +331,7 @@ const std::map<std::string, Filter>& filters() {
       {"max", [](const Value& value, const Arguments& given, Budget& budget) { return extreme(value, given, budget, true); }},
       {"default", otherwise}, {"d", otherwise},       {"escape", escaped}, {"e", escaped},   {"join", join},         {"map", map},   {"sort", sort},
       {"dictsort", dictsort}, {"unique", unique},     {"indent", indented}, {"tojson", tojson}, {"int", integer},   {"float", real}, {"round", round},
-      {"sum", sum},
+      {"sum", sum},           {"groupby", groupby},   {"batch", batch},     {"forceescape", escaped},
   };
   return known;
 }

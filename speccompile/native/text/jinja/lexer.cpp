@@ -100,23 +100,24 @@ class Lexer {
     close(sign, true);
   }
 
-  // A tag whose words are `word` alone, from `begin` on. Return where it closes, npos if it is another one.
-  size_t tag_of(const char* word, size_t begin) const {
+  // A tag whose words are `word` alone, from `begin` on, and which may close with + as `plus` says. Return where it closes, npos
+  // if it is another one.
+  size_t tag_of(const char* word, size_t begin, bool plus) const {
     size_t at = std::min(source_.find_first_not_of(kBlanks, begin), source_.size());
     if (source_.compare(at, std::strlen(word), word) != 0) return std::string::npos;
     at = std::min(source_.find_first_not_of(kBlanks, at + std::strlen(word)), source_.size());
-    const size_t end = at + (source_[at] == '-' || source_[at] == '+');
+    const size_t end = at + (source_[at] == '-' || (plus && source_[at] == '+'));
     return source_.compare(end, 2, "%}") == 0 ? at : std::string::npos;
   }
 
   bool raw(size_t begin) {
-    const size_t sign = tag_of("raw", begin);
+    const size_t sign = tag_of("raw", begin, false);
     if (sign == std::string::npos) return false;
     pass(sign);
-    close(sign, true);
+    close(sign, false);
     for (size_t tag = source_.find("{%", at_); tag != std::string::npos; tag = source_.find("{%", tag + 1)) {
       const bool has_sign = tag + 2 < source_.size() && (source_[tag + 2] == '-' || source_[tag + 2] == '+');
-      const size_t end = tag_of("endraw", tag + 2 + has_sign);
+      const size_t end = tag_of("endraw", tag + 2 + has_sign, true);
       if (end == std::string::npos) continue;
       std::string text = source_.substr(at_, tag - at_);
       if (has_sign && source_[tag + 2] == '-')

@@ -151,18 +151,18 @@ const std::map<std::string, Method>& text_methods() {
 Value pairs_of(const Value& self) {
   Values found;
   for (const auto& [name, value] : self.dict().items()) found.push_back(Value::list({Value(name), value}, true));
-  return Value::list(std::move(found));
+  return Value::view(std::move(found), "dict_items");
 }
 
 const std::map<std::string, Method>& dict_methods() {
   static const std::map<std::string, Method> methods = {
       {"items", [](const Value& self, const Arguments&, Budget&) { return pairs_of(self); }},
-      {"keys", [](const Value& self, const Arguments&, Budget&) { return Value::list(iterated(self)); }},
+      {"keys", [](const Value& self, const Arguments&, Budget&) { return Value::view(iterated(self), "dict_keys"); }},
       {"values",
        [](const Value& self, const Arguments&, Budget&) {
          Values found;
          for (const auto& item : self.dict().items()) found.push_back(item.second);
-         return Value::list(std::move(found));
+         return Value::view(std::move(found), "dict_values");
        }},
       {"copy", [](const Value& self, const Arguments&, Budget&) { return self; }},
       {"get",

@@ -55,7 +55,14 @@ Value arithmetic(const std::string& name, const Value& left, const Value& right)
   if (name == "*") return one * other;
   if (name == "**") return std::pow(one, other);
   if (other == 0) throw TemplateError{"float floor division by zero"};
-  return name == "//" ? std::floor(one / other) : one - std::floor(one / other) * other;
+  double rest = std::fmod(one, other), quotient = (one - rest) / other;  // as CPython has it, to the last bit
+  if (rest != 0 && (rest < 0) != (other < 0)) {
+    rest += other;
+    quotient -= 1;
+  }
+  if (name == "%") return rest != 0 ? rest : std::copysign(0.0, other);
+  const double whole = quotient != 0 ? std::floor(quotient) : std::copysign(0.0, one / other);
+  return quotient - whole > 0.5 ? whole + 1 : whole;
 }
 
 Value repeated(const Value& value, int64_t count, Budget& budget) {
@@ -95,7 +102,12 @@ bool contains(const Value& container, const Value& value) {
     if (!value.is_text()) throw TemplateError{"'in <string>' requires string as left operand, not " + std::string(value.type())};
     return container.text().find(value.text()) != std::string::npos;
   }
+  if (container.is_dict()) require_hashable(value);
   if (container.is_dict()) return value.is_text() && container.dict().find(value.text());
+  if (const Value::Kind kind = container.kind(); kind == Value::Kind::kGenerator || kind == Value::Kind::kView || kind == Value::Kind::kRange) {
+    const Values all = iterated(container);
+    return std::any_of(all.begin(), all.end(), [&](const Value& each) { return each.equals(value); });
+  }
   if (container.is_list()) return std::any_of(container.values().begin(), container.values().end(), [&](const Value& each) { return each.equals(value); });
   if (container.is_undefined()) return false;
   throw TemplateError{"argument of type " + quoted(container) + " is not iterable"};
@@ -152,6 +164,7 @@ Value attribute(const Value& value, const std::string& name, Budget& budget) {
     const Value* const found = value.dict().find(name);
     if (found) return *found;
   }
+  if (const Value* const found = value.named(name)) return *found;
   Value own = method(value, name, budget);
   if (!own.is_undefined()) return own;
   if (value.is_dict())
@@ -166,10 +179,11 @@ Value item(const Value& value, const Value& index, Budget& budget) {
     const Value* const found = value.dict().find(index.text());
     if (found) return *found;
   }
-  if ((value.is_list() || value.is_text()) && index.is_whole()) {
+  const bool is_sequence = value.is_list() || value.is(Value::Kind::kRange);
+  if ((is_sequence || value.is_text()) && index.is_whole()) {
     const int64_t size = length_of(value), place = index.integer() < 0 ? index.integer() + size : index.integer();
     if (place < 0 || place >= size) return Value::undefined(std::string(value.type()) + " object has no element " + std::to_string(index.integer()));
-    if (value.is_list()) return value.values()[static_cast<size_t>(place)];
+    if (is_sequence) return value.values()[static_cast<size_t>(place)];
     budget.text(value.text().size());
     return std::string(characters_of(value.text())[static_cast<size_t>(place)]);
   }
@@ -179,7 +193,8 @@ Value item(const Value& value, const Value& index, Budget& budget) {
 
 Value slice(const Value& value, const Value& first, const Value& last, const Value& step, Budget& budget) {
   defined(value);
-  if (!value.is_list() && !value.is_text()) throw TemplateError{quoted(value) + " object is not subscriptable"};
+  const bool is_range = value.is(Value::Kind::kRange);
+  if (!value.is_list() && !value.is_text() && !is_range) throw TemplateError{quoted(value) + " object is not subscriptable"};
   const int64_t by = bound_of(step, 1), size = length_of(value);
   if (by == 0) throw TemplateError{"slice step cannot be zero"};
   const auto placed = [&](int64_t at) { return std::max<int64_t>(by < 0 ? -1 : 0, std::min(at < 0 ? at + size : at, by < 0 ? size - 1 : size)); };
@@ -194,7 +209,7 @@ Value slice(const Value& value, const Value& first, const Value& last, const Val
   }
   Values found;
   for (int64_t at = begin; by > 0 ? at < end : at > end; at += by) found.push_back(value.values()[static_cast<size_t>(at)]);
-  return Value::list(std::move(found), value.is(Value::Kind::kTuple));
+  return is_range ? Value::range(std::move(found)) : Value::list(std::move(found), value.is(Value::Kind::kTuple));
 }
 
 }  // namespace spc::jinja

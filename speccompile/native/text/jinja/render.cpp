@@ -66,13 +66,18 @@ class Renderer {
       case Statement::Type::kText: write(statement.text, to); break;
       case Statement::Type::kOutput: write(evaluate(statement.parts[0], scope).str(), to); break;
       case Statement::Type::kIf: return run(evaluate(statement.parts[0], scope).truth() ? statement.body : statement.otherwise, scope, to);
-      case Statement::Type::kFor: loop(statement, scope, to); break;
+      case Statement::Type::kFor: return loop(statement, scope, to);
       case Statement::Type::kSet: assign(statement.names, evaluate(statement.parts[0], scope), *scope); break;
       case Statement::Type::kSetBlock: assign(statement.names, filtered(statement, written(statement.body, scope), scope), *scope); break;
       case Statement::Type::kSetAttribute: set_attribute(statement, scope); break;
       case Statement::Type::kMacro: scope->values[statement.names[0]] = macro(statement, scope); break;
       case Statement::Type::kCallBlock: write(call(statement.parts[0], scope, macro(statement, scope)).str(), to); break;
-      case Statement::Type::kFilterBlock: write(filtered(statement, written(statement.body, scope), scope).str(), to); break;
+      case Statement::Type::kFilterBlock: {
+        const Value found = filtered(statement, written(statement.body, scope), scope);
+        if (!found.is_text()) throw TemplateError{std::string("the filter of a block gives a ") + found.type() + ", expected a text"};
+        write(found.text(), to);
+        break;
+      }
       case Statement::Type::kWith: return with(statement, scope, to);
       case Statement::Type::kBreak: return Flow::kBreak;
       case Statement::Type::kContinue: return Flow::kContinue;
@@ -126,7 +131,7 @@ class Renderer {
     return run(statement.body, inner, to);
   }
 
-  void loop(const Statement& statement, const ScopePtr& scope, std::string& to) {
+  Flow loop(const Statement& statement, const ScopePtr& scope, std::string& to) {
     Values all = iterated(evaluate(statement.parts[0], scope));
     budget_.list(all.size());
     if (statement.parts.size() > 1) {
@@ -138,16 +143,16 @@ class Renderer {
       }
       all = std::move(kept);
     }
-    if (all.empty()) {
-      run(statement.otherwise, scope, to);
-      return;
-    }
+    bool is_through = false;  // an iteration without break and continue: jinja2 goes on with {% else %} unless there was one
     for (size_t index = 0; index < all.size(); ++index) {
       const auto inner = std::make_shared<Scope>(scope);
       inner->values["loop"] = state(all, index);
       assign(statement.names, all[index], *inner);
-      if (run(statement.body, inner, to) == Flow::kBreak) return;
+      const Flow flow = run(statement.body, inner, to);
+      is_through = is_through || flow == Flow::kNext;
+      if (flow == Flow::kBreak) break;
     }
+    return is_through ? Flow::kNext : run(statement.otherwise, scope, to);
   }
 
   // What a loop says of itself.
@@ -256,7 +261,10 @@ class Renderer {
       case Type::kFilter: return apply_filter(expression.name, part(0), arguments(expression, scope), budget_);
       case Type::kTest: return apply_test(expression.name, part(0), arguments(expression, scope));
       case Type::kNot: return !part(0).truth();
-      case Type::kNegative: return binary("-", int64_t{0}, part(0), budget_);
+      case Type::kNegative: {
+        const Value own = part(0);
+        return own.is(Value::Kind::kReal) ? Value(-own.real()) : binary("-", int64_t{0}, own, budget_);
+      }
       case Type::kPositive: return binary("+", int64_t{0}, part(0), budget_);
       case Type::kAnd: {
         Value left = part(0);

@@ -26,7 +26,7 @@ bool is_multiple(const Value& value, int64_t of) {
   return of == -1 || whole(value) % of == 0;
 }
 
-bool is_iterable(const Value& value) { return value.is_text() || value.is_list() || value.is_dict() || value.is_undefined(); }
+bool is_sequence(const Value& value) { return value.is_text() || value.is_list() || value.is_dict() || value.is_undefined() || value.is(Kind::kRange); }
 
 const std::map<std::string, Test>& tests() {
   static const Test equal = [](const Value& value, const Arguments& given) { return value.equals(other(given)); };
@@ -41,15 +41,15 @@ const std::map<std::string, Test>& tests() {
       {"none", [](const Value& value, const Arguments&) { return value.is_none(); }},
       {"string", [](const Value& value, const Arguments&) { return value.is_text(); }},
       {"mapping", [](const Value& value, const Arguments&) { return value.is_dict(); }},
-      {"iterable", [](const Value& value, const Arguments&) { return is_iterable(value); }},
-      {"sequence", [](const Value& value, const Arguments&) { return is_iterable(value); }},
+      {"iterable", [](const Value& value, const Arguments&) { return is_sequence(value) || value.is(Kind::kGenerator) || value.is(Kind::kView); }},
+      {"sequence", [](const Value& value, const Arguments&) { return is_sequence(value); }},
       {"number", [](const Value& value, const Arguments&) { return value.is_number(); }},
       {"integer", [](const Value& value, const Arguments&) { return value.is(Kind::kInteger); }},
       {"float", [](const Value& value, const Arguments&) { return value.is(Kind::kReal); }},
       {"boolean", [](const Value& value, const Arguments&) { return value.is(Kind::kBool); }},
       {"true", [](const Value& value, const Arguments&) { return value.is(Kind::kBool) && value.truth(); }},
       {"false", [](const Value& value, const Arguments&) { return value.is(Kind::kBool) && !value.truth(); }},
-      {"callable", [](const Value& value, const Arguments&) { return value.is(Kind::kFunction); }},
+      {"callable", [](const Value& value, const Arguments&) { return value.is(Kind::kFunction) || value.is_undefined(); }},
       {"even", [](const Value& value, const Arguments&) { return is_multiple(value, 2); }},
       {"odd", [](const Value& value, const Arguments&) { return !is_multiple(value, 2); }},
       {"divisibleby", [](const Value& value, const Arguments& given) { return is_multiple(value, whole(other(given))); }},
@@ -76,7 +76,7 @@ Value range(const Arguments& given, Budget& budget) {
     if (static_cast<int64_t>(found.size()) > kMost) throw TemplateError{"Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000)."};
   }
   budget.list(found.size());
-  return Value::list(std::move(found));
+  return Value::range(std::move(found));
 }
 
 Dict merged(const Arguments& given) {

@@ -1,4 +1,5 @@
 // What Python does with texts. Letters beyond ASCII have no upper case here: they are refused, and never written as they are.
+// Their lower case is that of the tokenizers.
 #include <algorithm>
 
 #include "../forms.h"
@@ -50,9 +51,20 @@ std::string stripped(const std::string& text, const Value* characters, bool left
   return text.substr(static_cast<size_t>(all[begin].data() - text.data()), static_cast<size_t>(all[end - 1].data() + all[end - 1].size() - all[begin].data()));
 }
 
+std::vector<std::string_view> characters_of(const std::string& text) {
+  std::vector<std::string_view> found;
+  for (size_t at = 0; at < text.size();) {
+    const size_t size = unicode::length(text[at]);
+    found.push_back(std::string_view(text).substr(at, size));
+    at += size;
+  }
+  return found;
+}
+
 std::string lower(const std::string& text) {
-  require_ascii(text, "lower case");
-  return changed(text, lowered);
+  if (is_ascii(text)) return changed(text, lowered);
+  if (text.find("\u03a3") != std::string::npos) throw TemplateError{"it writes a sigma in lower case, whose form depends on its place, which is not supported here"};
+  return lowercase(NormalizedString{text, {}, false}).text;
 }
 
 std::string upper(const std::string& text) {
@@ -61,6 +73,7 @@ std::string upper(const std::string& text) {
 }
 
 std::string capitalized(const std::string& text) {
+  if (!text.empty()) require_ascii(text.substr(0, 1), "upper case");
   std::string found = lower(text);
   if (!found.empty()) found[0] = raised(found[0]);
   return found;

@@ -89,6 +89,41 @@ Value Value::name_space(Dict values) {
   return made;
 }
 
+Value Value::generator(Values values) {
+  Value made = list(std::move(values));
+  made.kind_ = Kind::kGenerator;
+  made.passed_ = std::make_shared<size_t>(0);
+  return made;
+}
+
+Value Value::range(Values values) {
+  Value made = list(std::move(values));
+  made.kind_ = Kind::kRange;
+  return made;
+}
+
+Value Value::view(Values values, std::string name) {
+  Value made = list(std::move(values));
+  made.kind_ = Kind::kView;
+  made.text_ = std::make_shared<const std::string>(std::move(name));
+  return made;
+}
+
+Value Value::group(Value key, Values members) {
+  Dict parts;
+  parts.set("grouper", std::move(key));
+  parts.set("list", list(std::move(members)));
+  Value made = list({*parts.find("grouper"), *parts.find("list")}, true);
+  made.dict_ = std::make_shared<Dict>(std::move(parts));
+  return made;
+}
+
+Values Value::taken(size_t most) const {
+  const size_t begin = *passed_, end = begin + std::min(most, values().size() - begin);
+  *passed_ = end;
+  return Values(values().begin() + static_cast<std::ptrdiff_t>(begin), values().begin() + static_cast<std::ptrdiff_t>(end));
+}
+
 Value Value::undefined(std::string why) {
   Value made(std::move(why));
   made.kind_ = Kind::kUndefined;
@@ -141,7 +176,9 @@ bool Value::truth() const {
     case Kind::kReal: return real_ != 0;
     case Kind::kText: return !text_->empty();
     case Kind::kList:
-    case Kind::kTuple: return !values_->empty();
+    case Kind::kTuple:
+    case Kind::kRange:
+    case Kind::kView: return !values_->empty();
     case Kind::kDict: return !dict_->items().empty();
     default: return true;
   }
@@ -157,7 +194,7 @@ bool Value::equals(const Value& other, Walk& walk) const {
   if (is_number() && other.is_number()) return is_whole() && other.is_whole() ? integer_ == other.integer_ : real() == other.real();
   if (kind_ != other.kind_) return false;
   if (is_text()) return text() == other.text();
-  if (is_list()) {
+  if (is_list() || is(Kind::kRange)) {
     const Values &one = values(), &two = other.values();
     return one.size() == two.size() && std::equal(one.begin(), one.end(), two.begin(), [&walk](const Value& left, const Value& right) { return left.equals(right, walk); });
   }
@@ -168,7 +205,7 @@ bool Value::equals(const Value& other, Walk& walk) const {
       return found && item.second.equals(*found, walk);
     });
   }
-  return is_none() || is_undefined() || (dict_ && dict_ == other.dict_) || (function_ && function_ == other.function_);
+  return is_none() || is_undefined() || (dict_ && dict_ == other.dict_) || (is(Kind::kGenerator) && passed_ == other.passed_) || (function_ && function_ == other.function_);
 }
 
 std::string Value::str() const {
@@ -190,6 +227,12 @@ void Value::write(std::string& to, Walk& walk) const {
     to += is_first ? "" : ", ";
     is_first = false;
   };
+  const auto write_all = [&] {
+    for (const Value& each : values()) {
+      separate();
+      each.write(to, walk);
+    }
+  };
   switch (kind_) {
     case Kind::kUndefined: to += "Undefined"; break;
     case Kind::kNone: to += "None"; break;
@@ -200,10 +243,7 @@ void Value::write(std::string& to, Walk& walk) const {
     case Kind::kList:
     case Kind::kTuple:
       to += is(Kind::kList) ? "[" : "(";
-      for (const Value& each : values()) {
-        separate();
-        each.write(to, walk);
-      }
+      write_all();
       to += is(Kind::kList) ? "]" : values().size() == 1 ? ",)" : ")";
       break;
     case Kind::kDict:
@@ -216,7 +256,14 @@ void Value::write(std::string& to, Walk& walk) const {
       }
       to += is_dict() ? "}" : "}>";
       break;
-    case Kind::kFunction: throw TemplateError{"it writes a function, which has no text"};
+    case Kind::kView:
+      to += text() + "([";
+      write_all();
+      to += "])";
+      break;
+    case Kind::kFunction:
+    case Kind::kGenerator:
+    case Kind::kRange: throw TemplateError{std::string("it writes a ") + type() + ", which has no text here"};
   }
   Walk::check(to);
 }
@@ -250,7 +297,7 @@ Json Value::json(Walk& walk) const {
 }
 
 const char* Value::type() const {
-  static constexpr const char* kTypes[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple", "dict", "Namespace", "function"};
+  static constexpr const char* kTypes[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple", "dict", "Namespace", "function", "generator", "range", "dict view"};
   return kTypes[static_cast<size_t>(kind_)];
 }
 
@@ -259,7 +306,10 @@ Values iterated(const Value& value) {
   switch (value.kind()) {
     case Value::Kind::kUndefined: break;
     case Value::Kind::kList:
-    case Value::Kind::kTuple: return value.values();
+    case Value::Kind::kTuple:
+    case Value::Kind::kRange:
+    case Value::Kind::kView: return value.values();
+    case Value::Kind::kGenerator: return value.taken(value.values().size());
     case Value::Kind::kText:
       for (const std::string_view each : characters_of(value.text())) found.emplace_back(std::string(each));
       break;
@@ -269,6 +319,12 @@ Values iterated(const Value& value) {
     default: throw TemplateError{std::string("'") + value.type() + "' object is not iterable"};
   }
   return found;
+}
+
+void require_hashable(const Value& value) {
+  if (value.is_dict() || value.is(Value::Kind::kList)) throw TemplateError{std::string("unhashable type: '") + value.type() + "'"};
+  if (value.is(Value::Kind::kTuple))
+    for (const Value& each : value.values()) require_hashable(each);
 }
 
 const Value& defined(const Value& value) {
@@ -282,20 +338,12 @@ int64_t length_of(const Value& value) {
     case Value::Kind::kText:
       return std::count_if(value.text().begin(), value.text().end(), [](char c) { return !unicode::continues(c); });
     case Value::Kind::kList:
-    case Value::Kind::kTuple: return static_cast<int64_t>(value.values().size());
+    case Value::Kind::kTuple:
+    case Value::Kind::kRange:
+    case Value::Kind::kView: return static_cast<int64_t>(value.values().size());
     case Value::Kind::kDict: return static_cast<int64_t>(value.dict().items().size());
     default: throw TemplateError{std::string("object of type '") + value.type() + "' has no len()"};
   }
-}
-
-std::vector<std::string_view> characters_of(const std::string& text) {
-  std::vector<std::string_view> found;
-  for (size_t at = 0; at < text.size();) {
-    const size_t size = unicode::length(text[at]);
-    found.push_back(std::string_view(text).substr(at, size));
-    at += size;
-  }
-  return found;
 }
 
 }  // namespace spc::jinja

@@ -48,7 +48,7 @@ using Function = std::function<Value(const Arguments&)>;
 
 class Value {
  public:
-  enum class Kind { kUndefined, kNone, kBool, kInteger, kReal, kText, kList, kTuple, kDict, kNamespace, kFunction };
+  enum class Kind { kUndefined, kNone, kBool, kInteger, kReal, kText, kList, kTuple, kDict, kNamespace, kFunction, kGenerator, kRange, kView };
 
   Value() = default;  // None
   Value(bool value) : kind_(Kind::kBool), integer_(value) {}
@@ -61,6 +61,11 @@ class Value {
   Value(Function value) : kind_(Kind::kFunction), function_(std::make_shared<const Function>(std::move(value))) {}
   static Value list(Values values, bool is_tuple = false);
   static Value name_space(Dict values);
+  // What filters such as map give: it can be gone through once, is true though empty, and has no length.
+  static Value generator(Values values);
+  static Value range(Values values);
+  // The keys, values or items of a mapping. name: Python's, such as dict_keys.
+  static Value view(Values values, std::string name);
   // why: what is said of it where it is used.
   static Value undefined(std::string why);
   static Value of(const Json& json);
@@ -81,6 +86,12 @@ class Value {
   const std::string& text() const;
   const Values& values() const;
   const Dict& dict() const { return *dict_; }
+  // What groupby gives for one key: a pair whose parts have names.
+  static Value group(Value key, Values members);
+  // Return a part of such a pair by its name, null for every other value and name.
+  const Value* named(const std::string& name) const { return kind_ == Kind::kTuple && dict_ ? dict_->find(name) : nullptr; }
+  // Take what is left of a generator, at most `most` values.
+  Values taken(size_t most) const;
   Dict& changed() const { return *dict_; }  // of a namespace
   std::weak_ptr<Dict> watched() const { return dict_; }
   // Throws TemplateError for what is no function.
@@ -113,11 +124,14 @@ class Value {
   std::shared_ptr<const Values> values_;
   std::shared_ptr<Dict> dict_;
   std::shared_ptr<const Function> function_;
+  std::shared_ptr<size_t> passed_;  // of a generator: values that were taken
 };
 
 // Return the values that a loop goes through: of a text its characters, of a mapping its keys, of an undefined value none. Throws
 // TemplateError for another value.
 Values iterated(const Value& value);
+// Throw TemplateError for a value that no mapping of Python takes as a key.
+void require_hashable(const Value& value);
 // Throw TemplateError for an undefined value that is used.
 const Value& defined(const Value& value);
 // Return the number of elements or characters. Throws TemplateError for a value without.
