@@ -1,7 +1,9 @@
-"""Standard streams that are closed when the command begins, as `>&-` or a launcher leaves them."""
+"""Standard streams as a launcher leaves them: closed, or in an encoding that has no more than ASCII."""
 
+import codecs
 import os
 import sys
+from typing import TextIO
 
 
 def replace_closed_streams() -> None:
@@ -15,3 +17,10 @@ def replace_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
             opened = open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
             setattr(sys, name, opened)
+
+
+def read_utf8_instead_of_ascii(stdin: TextIO) -> None:
+    """Read UTF-8 where the locale or $PYTHONIOENCODING says ASCII: what is typed is never less than that. Bytes that
+    are no UTF-8 are left for the message that refuses them."""
+    if codecs.lookup(stdin.encoding).name == "ascii":
+        stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -16,7 +17,18 @@ from speccompile.errors import UsageError
 from speccompile.serving.scheduler.events import Observer
 from speccompile.serving.scheduler.scheduler import Scheduler
 from tests.full_disk import largest_file
+from tests.light.fake_bundle import write_toy_bundle
 from tests.light.serve_example import chat_bundle
+
+TOY_CHAT = """
+from unittest.mock import patch
+from speccompile.cli import main
+from tests.light.fake_bundle import toy_manifest
+from tests.light.toy_engine import ToyEngine
+
+with patch("speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest())):
+    main()
+"""
 
 
 @pytest.fixture
@@ -261,3 +273,15 @@ def test_pictures_of_a_bundle_that_sees_none_and_of_a_session_are_refused(talk, 
     bundle.vision = object()
     kept = talk("/image a.png", bundle=bundle, session=tmp_path / "a.session").err
     assert "received a picture in a chat with --session, expected text: sessions do not save pictures" in kept
+
+
+def test_a_message_in_utf_8_is_read_where_the_locale_says_ascii(tmp_path):
+    folder = write_toy_bundle(tmp_path / "toy")
+    line = [sys.executable, "-c", TOY_CHAT, "-q", "chat", folder, "-n", "2"]
+    names = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii:strict"}
+    utf8, ascii_ = (
+        subprocess.run(line, input="größe → 名\n".encode(), capture_output=True, env=os.environ | names)
+        for names in ({"PYTHONUTF8": "1"}, names)
+    )
+    assert (ascii_.returncode, ascii_.stdout, ascii_.stderr) == (0, utf8.stdout, utf8.stderr)
+    assert utf8.stdout
