@@ -7,7 +7,7 @@ from case import Case
 from inputs import EXTREMES, RANDOM, WINDOWS, Array, Floats, Runs, extreme, normal, runs_of
 
 SHAPES = ((2, 2, 20, 24), (1, 3, 16, 70), (3, 1, 128, 128), (1, 5, 1, 1))
-"""Of recurrences: groups, heads of each, widths of keys and values."""
+"""Sizes of recurrences: groups, heads of each, widths of keys and values."""
 
 
 def number_cases() -> Iterator[Case]:

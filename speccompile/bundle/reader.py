@@ -74,7 +74,7 @@ def open_bundle(
 
 def _verify(folder: Path, hashes: Hashes, *, skip_verified: bool) -> None:
     verified = VerifiedFiles.of(folder, hashes)
-    skipped = verified.unchanged() if skip_verified else ()
+    skipped = verified.unchanged if skip_verified else ()
     check_content(folder, {name: record for name, record in hashes.files.items() if name not in skipped})
     verified.store(folder)
 

@@ -28,34 +28,31 @@ State = list[int]
 class VerifiedFiles:
     """State of a bundle's files before they are compared, and in the record of an earlier comparison.
 
-    begun: seconds since 1970.
+    begun: seconds since 1970; unchanged: files that have the state in which they were compared before.
     """
 
     key: dict[str, Any]
     begun: float
     states: dict[str, State]
-    recorded: dict[str, Any]
+    unchanged: frozenset[str]
 
     @classmethod
     def of(cls, folder: Path, hashes: Hashes) -> "VerifiedFiles":
         """Return the states of the files that `hashes` lists; they must be there."""
         key = {"folder": path_text(folder.resolve()), "digest": hashes.digest}
         found = ResultCache.named(NAME).read(key) or {}
-        recorded = found.get("files")
-        return cls(key, time.time(), _states(folder, hashes.files), recorded if isinstance(recorded, dict) else {})
-
-    def unchanged(self) -> frozenset[str]:
-        """Return the files that have the state in which they were compared before."""
-        return frozenset(name for name, state in self.states.items() if self.recorded.get(name) == state)
+        recorded, begun, states = found.get("files"), time.time(), _states(folder, hashes.files)
+        known = recorded if isinstance(recorded, dict) else {}
+        return cls(key, begun, states, frozenset(name for name, state in states.items() if known.get(name) == state))
 
     def store(self, folder: Path) -> None:
         """Record that all files were compared, but for those that changed meanwhile or shortly before: within one step
         of the filesystem's clock a file can change again unseen."""
-        if len(self.unchanged()) == len(self.states):
+        if len(self.unchanged) == len(self.states):
             return
         oldest, now = (self.begun - MIN_STAMP_AGE) * 1e9, _states(folder, self.states)
         files = {name: state for name, state in self.states.items() if now[name] == state and max(state[3:]) < oldest}
-        if files and files != self.recorded:
+        if len(files) > len(self.unchanged):
             ResultCache.named(NAME).store(self.key, {"files": files})
 
 

@@ -1,4 +1,4 @@
-"""What is typed in `speccompile chat`, message by message."""
+"""Messages that are typed in `speccompile chat`, one at a time."""
 
 import signal
 import sys

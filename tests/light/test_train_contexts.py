@@ -42,7 +42,7 @@ def test_prompts_stay_and_no_text_grows(learner):
 
 
 def test_what_stands_between_answers_is_the_drafters_as_well(learner):
-    """Leave out a user's reply to an answer that somebody else gave, behind the first prompt of a conversation."""
+    """Leave the texts between answers out of what is continued: they reply to answers that another model gave."""
     tokens, real, learnt = texts()
     gaps = learnt.clone()
     gaps[:, 12] = False

@@ -45,7 +45,7 @@ def ask(lines: Lines, folder: Path, *, skip_verified: bool) -> tuple:
 def test_files_in_python_s_record_are_not_compared(lines, bundle):
     message = f"{bundle / GRAPH}: the file was edited: BLAKE3"
     assert ask(lines, bundle, skip_verified=True)[1].startswith(message)
-    assert record(bundle).unchanged() == set(read_hashes(bundle).files)
+    assert record(bundle).unchanged == set(read_hashes(bundle).files)
     assert ask(lines, bundle, skip_verified=True) == (read_hashes(bundle).digest,)
     assert open_bundle(bundle, skip_verified=True)
     assert ask(lines, bundle, skip_verified=False)[1].startswith(message)
@@ -56,11 +56,11 @@ def test_files_in_python_s_record_are_not_compared(lines, bundle):
 def test_python_skips_what_is_in_the_record_of_the_native_runtime(lines, bundle):
     write_hashes(bundle, hash_folder(bundle))
     assert ask(lines, bundle, skip_verified=True) == (read_hashes(bundle).digest,)
-    assert not VerifiedFiles.of(bundle, read_hashes(bundle)).recorded, "its files are too young"
+    assert not VerifiedFiles.of(bundle, read_hashes(bundle)).unchanged, "its files are too young"
     time.sleep(verified_files.MIN_STAMP_AGE + 0.1)
     assert ask(lines, bundle, skip_verified=True) == (read_hashes(bundle).digest,)
     found = VerifiedFiles.of(bundle, read_hashes(bundle))
-    assert found.unchanged() == set(found.states)
+    assert found.unchanged == set(found.states)
 
 
 def test_a_copy_and_another_list_of_hashes_are_compared(lines, bundle, tmp_path):

@@ -45,7 +45,10 @@ double seconds_since_1970() {
 
 VerifiedFiles::VerifiedFiles(const std::string& folder, const Hashes& hashes)
     : folder_(folder), key_(key_of(folder, hashes)), hashes_(hashes), begun_(seconds_since_1970()), states_(states()) {
-  if (const std::optional<Json> found = ResultCache(kVerifiedFolder).read(key_)) recorded_ = (*found)["files"];
+  const std::optional<Json> found = ResultCache(kVerifiedFolder).read(key_);
+  if (!found || !(*found)["files"].is_object()) return;
+  for (const auto& [name, before] : states_)
+    if ((*found)["files"][name].canonical() == before.canonical()) unchanged_.insert(name);
 }
 
 Json::Object VerifiedFiles::states() const {
@@ -54,16 +57,8 @@ Json::Object VerifiedFiles::states() const {
   return found;
 }
 
-std::set<std::string> VerifiedFiles::unchanged() const {
-  std::set<std::string> found;
-  if (!recorded_.is_object()) return found;
-  for (const auto& [name, before] : states_)
-    if (recorded_[name].canonical() == before.canonical()) found.insert(name);
-  return found;
-}
-
 void VerifiedFiles::store() const {
-  if (unchanged().size() == states_.size()) return;
+  if (unchanged_.size() == states_.size()) return;
   // Within one step of the filesystem's clock a file can change again unseen.
   const double oldest = (begun_ - kMinStampAge) * 1e9;
   const Json::Object now = states();
@@ -73,7 +68,7 @@ void VerifiedFiles::store() const {
     const bool is_old = static_cast<double>(std::max(before.list()[kTimes].integer(), before.list()[kTimes + 1].integer())) < oldest;
     if (is_old && now[file].second.canonical() == before.canonical()) files.push_back(states_[file]);
   }
-  if (!files.empty()) ResultCache(kVerifiedFolder).store(key_, Json(Json::Object{{"files", files}}));
+  if (files.size() > unchanged_.size()) ResultCache(kVerifiedFolder).store(key_, Json(Json::Object{{"files", files}}));
 }
 
 }  // namespace spc

@@ -16,7 +16,7 @@ class VerifiedFiles {
   VerifiedFiles(const std::string& folder, const Hashes& hashes);
 
   // The files that have the state in which they were compared before.
-  std::set<std::string> unchanged() const;
+  const std::set<std::string>& unchanged() const { return unchanged_; }
   // Record that all were compared, but for those that changed meanwhile or shortly before.
   void store() const;
 
@@ -28,7 +28,7 @@ class VerifiedFiles {
   const Hashes& hashes_;
   const double begun_;  // in seconds since 1970
   const Json::Object states_;
-  Json recorded_;
+  std::set<std::string> unchanged_;
 };
 
 }  // namespace spc
