@@ -34,8 +34,8 @@ def window_cost(data: Measurement) -> str:
 
 
 def long_contexts(data: Measurement) -> str:
-    """Draw milliseconds a token by context, of the processor that was measured last: without caches of two dtypes, which
-    lie on the line of int8, and would take a colour more than there are."""
+    """Draw milliseconds a token by context, of the processor that was measured last: without caches of two dtypes,
+    which lie on the line of int8 and would take a colour more than there are."""
     _, measured = latest_first(data)[0]
     series: dict[str, list[tuple[int, float]]] = {}
     for row in (row for row in measured["contexts"] if "int8/int4" not in row["form"]):
