@@ -94,7 +94,7 @@ CHANGES = {
 """Command -> text of its help -> text in its place."""
 
 STRUCTS = """\
-// What an option takes: kWhole is any whole number, kChoice one of the words of the metavar [word|word].
+// Values of an option: kWhole is any whole number, kChoice one of the words of the metavar [word|word].
 enum class Takes { kFlag, kText, kPath, kWhole, kNumber, kChoice };
 
 // metavar: "" for a flag; letter: the short form; alias: another spelling, which is not in the help; range: of a
@@ -239,7 +239,7 @@ def render() -> str:
     assert of_all
     head = [TITLE, "// clang-format off", "#pragma once\n", "#include <cmath>", "#include <cstddef>"]
     head += ["\nnamespace spc::cli {\n", f"inline constexpr const char* kProgramName = {literal(PROGRAM)};\n", STRUCTS]
-    head += ["// Of every command.", f"inline constexpr Option kHelp = {_initializer(of_all, context)};"]
+    head += ["// Option of every command.", f"inline constexpr Option kHelp = {_initializer(of_all, context)};"]
     tables = [line for each in (program, *others) for line in table(each)]
     return "\n".join([*head, *tables, "\n}  // namespace spc::cli\n"])
 

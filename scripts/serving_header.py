@@ -109,7 +109,6 @@ def limits() -> Iterator[str]:
     yield constant("kReservedPaths", [path.decode() for path in connection_limits.RESERVED_PATHS])
     yield constant("kMaxBodyBytes", Settings.max_body_bytes)
     yield constant("kCompletionTokens", requests._DEFAULT_MAX_TOKENS)
-    yield constant("kColdest", requests.MIN_TEMPERATURE)
     yield constant("kChatUrl", fields.CHAT_URL)
     yield constant("kCompletionsUrl", fields.COMPLETIONS_URL)
 

@@ -4,7 +4,7 @@ import gc
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,6 +44,20 @@ def _level() -> Iterator[None]:
     level = LOGGER.level
     yield
     LOGGER.setLevel(level)
+
+
+@pytest.fixture
+def command_line(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Return a function that runs `speccompile` with its arguments in this process: exit code, stdout, stderr."""
+    from speccompile.cli import exit_codes
+    from speccompile.cli.main import group
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = exit_codes.run(group, [*map(str, arguments)])
+        return (code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture(scope="session")

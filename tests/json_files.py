@@ -1,4 +1,4 @@
-"""JSON files of tests, changed where they lie."""
+"""JSON files of tests, edited in place."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextmanager
 def edited_json(path: Path) -> Iterator[Any]:
-    """Yield the content of a file, and write what has become of it."""
+    """Yield the content of a JSON file, and write it back at the end."""
     content = json.loads(path.read_text())
     yield content
     path.write_text(json.dumps(content))

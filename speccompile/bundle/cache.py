@@ -53,8 +53,8 @@ class Entry:
 
 
 def user_folder(name: str) -> Path:
-    """Return speccompile/<name> in the user's cache folder. For a user without one, as that of a container is, warn
-    once and return a path where nothing can be."""
+    """Return speccompile/<name> in the user's cache folder. For a user without one, such as in a container,
+    warn once and return a path at which no folder can be made."""
     caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not caches.is_absolute():  # the specification says to ignore it then
         caches = _home_cache()
@@ -81,8 +81,8 @@ def cache_folder(name: str) -> Path:
 
 
 def default_limit() -> float:
-    """Return $SPECCOMPILE_CACHE_LIMIT_GB in bytes, 20 GB by default, and 0 where no folder can be: without a home.
-    Raise UsageError when it is no number."""
+    """Return $SPECCOMPILE_CACHE_LIMIT_GB in bytes, 20 GB by default, and 0 for a user without a home folder.
+    Raise UsageError when the variable is no number."""
     limit = read_number_variable(LIMIT, DEFAULT_LIMIT, allow_zero=True) * 1e9
     return limit if os.environ.get(FOLDER) or not user_folder("").is_relative_to(_NOWHERE) else 0.0
 

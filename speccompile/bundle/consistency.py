@@ -110,7 +110,7 @@ def _round(manifest: Manifest) -> Iterator[str]:
 
 
 def _features(manifest: Manifest, graphs: Sequence[Graph]) -> Iterator[str]:
-    """Yield the fields that say otherwise than the inputs of the graphs, which follow from them."""
+    """Yield the fields that contradict the inputs of the graphs, which follow from them."""
     needs = {
         "decoding": (manifest.decoding == "sampling", "uniforms"),
         "sample": (manifest.sample, "draft_ids"),
@@ -134,7 +134,7 @@ def _features(manifest: Manifest, graphs: Sequence[Graph]) -> Iterator[str]:
 
 
 def _rings(manifest: Manifest) -> Iterator[str]:
-    """Yield the rings that are no caches of the target, or of which nothing is read."""
+    """Yield the rings that are no caches of the target, or that hold no position."""
     inputs = (tensor for graph in manifest.graphs for tensor in graph.inputs)
     states = {each.buffer for each in inputs if each.role == "state" and _rows(each) is not None}
     for name, window in manifest.rings.items():
@@ -145,7 +145,7 @@ def _rings(manifest: Manifest) -> Iterator[str]:
 
 
 def _links(graphs: Sequence[Graph]) -> Iterator[str]:
-    """Yield the links that no graph writes, or that are written otherwise."""
+    """Yield the links that no graph writes, or that a graph writes with another dtype or shape."""
     links = {tensor.buffer: tensor for graph in graphs for tensor in graph.outputs}
     for graph in graphs:
         for tensor in (tensor for tensor in graph.inputs if tensor.role == "link"):

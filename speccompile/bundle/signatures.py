@@ -1,6 +1,7 @@
 """Signatures of the tensors of a round, as `speccompile.contract` describes them, and the fields of a manifest that
 decide them. C++ reads these tables too: `scripts/contract_header.py` writes them."""
 
+from speccompile.bundle.sampling import SETTINGS
 from speccompile.contract import ADAPTER_PREFIX, COMPONENTS, SOURCE_ENCODERS
 
 LARGEST = 2**31 - 1
@@ -40,7 +41,6 @@ COMPUTED = {
 """Name of a size in SIGNATURES -> the field that it is, and what is added. Other names are those of the graphs; "*" is
 any number."""
 
-_SETTING = ("float32", ("batch",), "io")
 _COUNT = ("int64", ("batch",), "io")
 _INDEX = ("int64", ("catch_up",), "index")
 _UNIFORM = ("float32", ("batch", "drafts"), "io")
@@ -62,11 +62,7 @@ SIGNATURES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "pairs": _INDEX,
     "parents": ("int64", ("batch", "nodes"), "io"),
     "nodes": ("int64", ("batch", "logit_rows"), "io"),
-    "temperature": _SETTING,
-    "top_k": _COUNT,
-    "top_p": _SETTING,
-    "min_p": _SETTING,
-    "repetition_penalty": _SETTING,
+    **{name: (dtype, ("batch",), "io") for name, dtype in SETTINGS.items()},
     "history": ("int64", ("batch", "history"), "io"),
     "uniforms": ("float32", ("batch", "logit_rows"), "io"),
     "accept_uniforms": _UNIFORM,

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.bundle.sampling import SAMPLING_OPTIONS
 from speccompile.cli.exit_codes import Interrupted
 from speccompile.cli.options import NEW_TOKENS, THREADS, Option
-from speccompile.cli.sampling_options import NAMES, sampling_options
+from speccompile.cli.sampling_options import sampling_options
 from speccompile.cli.table_output import print_table
 from speccompile.errors import SpeccompileError
 
@@ -142,7 +143,7 @@ def command(
 
     if html is not None:
         check_page(html)
-    sampling = {name: options.pop(name) for name in NAMES}
+    sampling = {name: options.pop(name) for name in SAMPLING_OPTIONS}
     job = Comparison.read(
         recipe, overrides, Options(**options, sampling=sampling, remember=not no_cache, drop=not keep_all)
     )

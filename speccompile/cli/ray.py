@@ -190,8 +190,8 @@ def build(
 
     Each is the bundle that `speccompile build RECIPE --set KEY=VALUE ..` makes, in a folder of FOLDER that is called
     by its settings and printed on stdout when it is whole. All are planned first: one that the recipe cannot have
-    refuses them all. Ray runs so many at once as have the processors and the memory that `speccompile plan` says.
-    One that fails says why, the others go on, and the exit code is 1.
+    refuses them all. Ray runs as many at once as fit into the processors and the memory, by the estimate of
+    `speccompile plan`. One that fails says why, the others go on, and the exit code is 1.
 
     The JSON objects, one a line, have the keys settings, output and error ({message, hint}, or null).
 

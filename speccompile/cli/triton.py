@@ -60,7 +60,7 @@ def command(folder: Path, output: Path, as_json: bool, **options: Any) -> None:
       text_input, input_ids        the prompt: one of them
       max_tokens, stop_words       128 and none by default
       stream                       pieces as they come; false by default
-      temperature, top_k, top_p, min_p, repetition_penalty, seed
+      temperature, top_k, .. seed  the options of sampling
       logprobs, autoregressive, chat    as in `generate`
     Outputs
       text_output, output_ids      what is new in this response

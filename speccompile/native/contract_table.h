@@ -527,7 +527,7 @@ struct Dtype {
   const char *safetensors, *tensorrt;
 };
 
-// What a draft gives -> the buffer in which the next round reads it.
+// Output of a draft -> the buffer in which the next round reads it.
 struct NextRoundInput {
   const char *drafted, *buffer;
 };

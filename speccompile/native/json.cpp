@@ -98,7 +98,7 @@ class Parser {
     }
   }
 
-  // Of several values of a name the last, in the place of the first. Looked for at the end: names no longer move.
+  // Return the members with each name once: the last value, in the place of the first. Done at the end, when names no longer move.
   static Json::Object each_once(Json::Object members) {
     std::unordered_map<std::string_view, size_t> places(members.size());
     bool is_so = true;

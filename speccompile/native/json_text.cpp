@@ -1,4 +1,4 @@
-// How JSON values are written: as json.dumps does, and as Python's repr for messages.
+// Writing of JSON values: as json.dumps does, and as Python's repr for messages.
 #include <algorithm>
 #include <charconv>
 #include <cmath>

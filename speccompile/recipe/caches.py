@@ -14,7 +14,7 @@ from speccompile.recipe.cache_schema import Cache, DrafterCache
 from speccompile.recipe.schema import Recipe
 
 PLANNED = ("int4",)
-"""Dtypes that a recipe may come to name, and no version has yet."""
+"""Dtypes that no version supports yet: the refusal of a recipe that names one says so."""
 PAIRS = {
     (FLOAT_CACHE, FLOAT_CACHE): FLOAT_CACHE, (INT8_CACHE, INT8_CACHE): INT8_CACHE, (INT8_CACHE, "int4"): INT4_VALUES,
 }  # fmt: skip
@@ -65,7 +65,7 @@ def cache_notes(caches: CachePlan, prove: ProvePlan) -> list[str]:
         return []
     return [
         f"the build has no texts on which it could compare {caches_in(caches.target)} with float caches, so it will "
-        "not say how much worse the target predicts with them, and nothing is held against cache.max_divergence: set "
+        "not say how much worse the target predicts with them, and cache.max_divergence is not checked: set "
         "prove.held_out to a file of texts"
     ]
 

@@ -245,9 +245,10 @@ class Bundle(EngineOwner, Servable):
         options: GenerationOptions | None = None,
         **keywords: Unpack[GenerationKeywords],
     ) -> Generation:
-        """Generate from one prompt, a text or token ids; of a target with an encoder from its `source`, see
-        `GenerationOptions`. Options, here as in all methods below: fields of
-        `GenerationOptions`, in one object or as keywords, which replace the object's. Raise as `generate_batch`."""
+        """Generate from one prompt, a text or token ids. A target with an encoder reads the option `source`.
+
+        options, here as in all methods below: fields of `GenerationOptions`, in one object or as keywords, which
+        replace the object's. Raise as `generate_batch`."""
         return self._one(prompt, resolve_options("Bundle.generate", options, keywords))
 
     def generate_batch(
@@ -288,8 +289,8 @@ class Bundle(EngineOwner, Servable):
         return begin_transcription(self, "Bundle.stream_transcript", sound, language, options, keywords)
 
     def reuse_last(self) -> None:
-        """Let the next generation of one prompt go on from the tokens that it begins with as the last one did, which
-        are not read again. A generation in between forgets them; recurrent states keep them only as a whole."""
+        """Let the next generation of one prompt reuse the prefix that it shares with the last generation, without
+        reading it again. A generation in between discards it; recurrent states can only be reused as a whole."""
         with self._exclusive():
             self._loop.resume = self._loop.left
 

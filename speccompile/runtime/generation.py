@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
+from speccompile.bundle.sampling import GREEDY, SamplingParams
 from speccompile.runtime.adapters import LoadedAdapter
 from speccompile.runtime.audio.mel import Features
 from speccompile.runtime.audio.rules import RuleMatcher
@@ -13,7 +14,6 @@ from speccompile.runtime.constraints import Constraint, Matcher
 from speccompile.runtime.generation_html import as_html, id_spans, text_spans
 from speccompile.runtime.images.media import SequenceMedia
 from speccompile.runtime.logprobs import Logprobs
-from speccompile.runtime.options import GREEDY, SamplingParams
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer
 
 FINISH_REASONS = ("length", "stop", "capacity", "cancelled", "timeout", "error")

@@ -1,80 +1,26 @@
 """Values of `GenerationOptions`: check them and make one `SamplingParams` for each sequence."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.bundle.sampling import (
+    COLDEST,
+    PENALTIES,  # noqa: F401 - for contract_table.h
+    SAMPLING_OPTIONS,
+    SamplingParams,
+)
 from speccompile.errors import PromptError, UsageError
-from speccompile.runtime.rounds.random import SEEDS, fresh_seed
-
-_LARGEST, _SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
-COLDEST, PENALTIES = 1e-4, (1e-3, 1e3)
-"""Lowest temperature above 0, and range of the repetition penalty: beyond these, logits exceed float32."""
+from speccompile.runtime.rounds.random import fresh_seed
 
 MOST_THREADS = 1024
 """Largest number of threads of an engine: more than machines have cores; each takes memory."""
 
 NEW_TOKENS = 128
 """`max_new_tokens` by default."""
-
-
-@dataclass(frozen=True)
-class SamplingParams:
-    """Sampling parameters of one sequence. The fields up to `repetition_penalty` are inputs of the graphs: see
-    `contract`."""
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    seed: int = 0
-    sequence: int = 0
-
-    @property
-    def shown_seed(self) -> int | None:
-        """Seed, or None if it decides nothing."""
-        return self.seed if self.temperature > 0 else None
-
-
-GREEDY = SamplingParams()
-
-
-class _Option(NamedTuple):
-    """A sampling option. kind: type of its values. changes_nothing: the value that a greedy bundle accepts as well."""
-
-    kind: type
-    accepts: Callable[[Any], bool]
-    expected: str
-    hint: str
-    changes_nothing: float | None = None
-
-
-_OPTIONS = {
-    "temperature": _Option(
-        Real, lambda value: 0 <= value <= _LARGEST, "a number from 0 on",
-        "0 is greedy, 1 the target's own probabilities", 0,
-    ),
-    "top_k": _Option(Integral, lambda value: value >= 0, "a whole number from 0 on", "0 keeps all tokens"),
-    "top_p": _Option(
-        Real, lambda value: _SMALLEST <= value <= 1, "a number above 0 and at most 1", "1 keeps all tokens"
-    ),
-    "min_p": _Option(Real, lambda value: 0 <= value <= 1, "a number from 0 to 1", "0 keeps all tokens"),
-    "repetition_penalty": _Option(
-        Real, lambda value: PENALTIES[0] <= value <= PENALTIES[1], "a number from 0.001 to 1000",
-        "1 is none, more repeats less", 1,
-    ),
-    "seed": _Option(
-        Integral, lambda value: 0 <= value < SEEDS, "a whole number from 0 to 2**64 - 1",
-        "leave it out, and one is drawn",
-    ),
-}  # fmt: skip
-SAMPLING = tuple(_OPTIONS)
-"""Names of the options with one value, or a sequence with one for each prompt."""
 
 
 def check_sequences(asked: object, prompts: int, manifest: Manifest | None) -> int:
@@ -94,6 +40,7 @@ def check_sequences(asked: object, prompts: int, manifest: Manifest | None) -> i
     return int(count)
 
 
+_COUNTS = {name for name, option in SAMPLING_OPTIONS.items() if option.kind == "count"}
 _SEQUENCES = (list, tuple, Sequence, np.ndarray)
 
 
@@ -193,7 +140,8 @@ def row_samplings(manifest: Manifest, prompts: int, sequences: int, asked: Mappi
     rows = []
     for prompt in range(prompts):
         given = {name: each[prompt] for name, each in values.items() if each[prompt] is not None}
-        given["top_k"] = min(given.get("top_k", 0), manifest.vocabulary_size)  # what int64 can hold
+        for name in given.keys() & _COUNTS:
+            given[name] = min(given[name], manifest.vocabulary_size)  # what int64 can hold
         if given.get("temperature"):
             given.setdefault("seed", fresh_seed())
         rows += [SamplingParams(**given, sequence=number) for number in range(sequences)]
@@ -213,16 +161,17 @@ def _values(name: str, asked: Any, prompts: int) -> list[Any]:
 
 
 def _checked(name: str, where: str, value: Any) -> int | float | None:
-    option = _OPTIONS[name]
+    option = SAMPLING_OPTIONS[name]
     if value is None:
         return None
     if isinstance(value, np.generic):  # float16 cannot represent the limits
         value = value.item()
-    if not (_is(option.kind, value) and option.accepts(value)):
+    kind = Real if option.kind == "number" else Integral
+    if not (_is(kind, value) and option.least <= value <= option.greatest):
         raise UsageError(f"{where}: received {value!r}, expected {option.expected}", hint=option.hint)
     if name == "temperature" and 0 < value < COLDEST:
         raise UsageError(f"{where}: received {value!r}, expected 0, or {COLDEST} or more", hint=option.hint)
-    return int(value) if option.kind is Integral else float(value)
+    return float(value) if kind is Real else int(value)
 
 
 def _is(kind: type, value: object) -> bool:
@@ -231,10 +180,9 @@ def _is(kind: type, value: object) -> bool:
 
 def _refuse(values: Mapping[str, list[Any]], asked: Mapping[str, Any], sequences: int) -> None:
     """Raise UsageError for options that a greedy bundle would have to ignore."""
+    accepted = {name: option.neutral if option.changes_greedy else None for name, option in SAMPLING_OPTIONS.items()}
     refused = {
-        name: asked[name]
-        for name, each in values.items()
-        if any(value is not None and value != _OPTIONS[name].changes_nothing for value in each)
+        name: asked[name] for name, each in values.items() if any(value not in (None, accepted[name]) for value in each)
     }
     if sequences > 1:
         refused["num_return_sequences"] = sequences

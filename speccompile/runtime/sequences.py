@@ -1,16 +1,17 @@
 """Sequences of one call: its options checked, and the state of each sequence before its first token."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from operator import attrgetter
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.bundle.sampling import SAMPLING_OPTIONS
 from speccompile.errors import PromptError
 from speccompile.progress import LOGGER
 from speccompile.runtime.constraints import GrammarCompiler
 from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.options import (
-    SAMPLING,
     check_flags,
     check_new_tokens,
     check_sequences,
@@ -22,8 +23,8 @@ from speccompile.runtime.options import (
 )
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer, Tokenizer
 
-FLAGS = ("chat", "autoregressive", "adaptive", "ignore_eos", "logprobs")
-_FLAGS, _SAMPLING = attrgetter(*FLAGS), attrgetter(*SAMPLING)
+FLAGS = tuple(option.name for option in fields(GenerationOptions) if option.type is bool)
+_FLAGS, _SAMPLING = attrgetter(*FLAGS), attrgetter(*SAMPLING_OPTIONS)
 
 
 def make_sequences(
@@ -38,7 +39,9 @@ def make_sequences(
     """Return the sequences of all prompts, those of the first prompt first. side_by_side: whether all of them need a
     batch slot of the bundle at once. Raise UsageError for a wrong option, PromptError for too many sequences."""
     sequences = check_sequences(asked.num_return_sequences, len(prompts), manifest if side_by_side else None)
-    samplings = row_samplings(manifest, len(prompts), sequences, dict(zip(SAMPLING, _SAMPLING(asked), strict=True)))
+    samplings = row_samplings(
+        manifest, len(prompts), sequences, dict(zip(SAMPLING_OPTIONS, _SAMPLING(asked), strict=True))
+    )
     check_flags(zip(FLAGS, _FLAGS(asked), strict=True))
     stop, top = check_stop(asked.stop), check_top_logprobs(asked.top_logprobs, manifest)
     if stop and text is None:

@@ -2,12 +2,10 @@
 
 import fcntl
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
-from speccompile.cli import exit_codes
-from speccompile.cli.main import group
 from speccompile.runtime.devices import onnxruntime
 from tests.compile import tiny_bundles
 from tests.compile.combinations import Workshop
@@ -52,12 +50,6 @@ def workshop(shared_folder) -> Workshop:
 
 
 @pytest.fixture
-def cli(capsys) -> Callable[..., tuple[int, str, str]]:
-    """Run the command line in this process, without progress: exit code, stdout, stderr."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = exit_codes.run(group, ["-q", *map(str, arguments)])
-        return (code, *capsys.readouterr())
-
-    return run
+def cli(command_line) -> Callable[..., tuple[int, str, str]]:
+    """Return `command_line` without progress."""
+    return partial(command_line, "-q")

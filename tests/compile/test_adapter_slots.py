@@ -10,7 +10,6 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from speccompile.cli import main
 from speccompile.compiler.build import build
 from speccompile.errors import EngineError, UsageError
 from speccompile.recipe import load_recipe, make_plan
@@ -294,19 +293,15 @@ def test_the_runtime_in_cpp_reads_nothing_beyond_a_damaged_file(folder, native, 
         native.load_adapter("one", tmp_path)
 
 
-def test_plan_and_both_inspects_say_what_the_slots_take(folder, bundle, native_build, capsys):
+def test_plan_and_both_inspects_say_what_the_slots_take(folder, bundle, native_build, command_line):
     """Compare the plan's estimate, from the checkpoint's headers, with the sizes in the graphs."""
     tensors = {each.name: each for graph in bundle.manifest.graphs for each in graph.inputs if "lora." in each.name}
     size = sum(4 * prod(each.shape) for each in tensors.values())
     plan = make_plan(load_recipe(folder / "bundle.yaml"))
     assert adapter_bytes(plan) == size
     line = "2 slots of rank 8 for q_proj, v_proj, down_proj, "
-    with pytest.raises(SystemExit):
-        main(["plan", str(folder / "bundle.yaml")])
-    assert line + gigabytes(size) in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main(["inspect", str(folder / "bundle")])
-    shown = capsys.readouterr().out
+    assert line + gigabytes(size) in command_line("plan", folder / "bundle.yaml")[1]
+    shown = command_line("inspect", folder / "bundle")[1]
     (row,) = [row for row in shown.splitlines() if line in row]
     assert row.split()[0] == "adapters"
     assert f"{size / 1e6:.2f} MB" in row
@@ -314,6 +309,4 @@ def test_plan_and_both_inspects_say_what_the_slots_take(folder, bundle, native_b
         [native_build / "speccompile-native", "inspect", folder / "bundle"], capture_output=True, text=True, check=True
     )
     assert row in native.stdout.splitlines()
-    with pytest.raises(SystemExit):
-        main(["inspect", str(folder / "plain")])
-    assert "adapters " not in capsys.readouterr().out
+    assert "adapters " not in command_line("inspect", folder / "plain")[1]

@@ -12,12 +12,12 @@ from transformers import AutoModelForCausalLM
 
 from speccompile.bundle import open_bundle
 from speccompile.bundle.delta import read_delta
+from speccompile.bundle.sampling import SamplingParams
 from speccompile.compiler.prove import distribution
 from speccompile.compiler.prove.distribution import Request
 from speccompile.compiler.prove.processors import eager_reference
 from speccompile.measure.bench import make_report, measure
 from speccompile.runtime import Bundle, Generation
-from speccompile.runtime.options import SamplingParams
 from tests import zoo
 from tests.compile.combinations import (
     BATCH_SIZE,

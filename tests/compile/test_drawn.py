@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from speccompile.bundle.sampling import SamplingParams
 from speccompile.compiler.prove.processors import probabilities
 from speccompile.compiler.step.draft import Accepted, Drafted
 from speccompile.compiler.step.sampling import candidates, draw_candidate
-from speccompile.runtime.options import SamplingParams
 from speccompile.tree import Tree, chain, from_branching, from_paths
 from tests.compile.table_drafter import TableDrafter, settings
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -66,14 +67,8 @@ def make(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def finish(capsys):
-    """Run `speccompile finish`: exit code, stdout, stderr."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        code = exit_codes.run(group, ["-q", "finish", *map(str, arguments)])
-        return (code, *capsys.readouterr())
-
-    return run
+def finish(cli):
+    return partial(cli, "finish")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ BLOCKED = f"SigBlk:\t{1 << (signal.SIGINT - 1):016x}\n"
 
 @pytest.fixture(scope="module")
 def bundle(built):
-    """Return one with a tokenizer, and short: one token at a time from prompt lookup."""
+    """Return a small bundle with a tokenizer, which drafts one token a round by prompt lookup."""
     return built("lookup_5")
 
 

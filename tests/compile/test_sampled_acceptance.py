@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from speccompile.bundle.sampling import SamplingParams
 from speccompile.compiler.prove.chi_square import chi_square
 from speccompile.compiler.prove.processors import probabilities
 from speccompile.compiler.step import ops
@@ -17,7 +18,6 @@ from speccompile.compiler.step.verify.rules import Exact
 from speccompile.compiler.step.verify.sampled import AcceptanceTest, DraftDistribution, Speculative
 from speccompile.compiler.step.verify.target import Target
 from speccompile.compiler.step.window import ChainLayout, TreeLayout
-from speccompile.runtime.options import SamplingParams
 from speccompile.tree import Tree, chain, from_branching, from_paths
 
 VOCABULARY, CANDIDATES, ROUNDS, ROOT, BEFORE = 12, 5, 20_000, 3, [7, 1]

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from unittest.mock import patch
@@ -13,7 +14,6 @@ import pytest
 from openai.types.chat import ChatCompletion
 from openai.types.completion import Completion
 
-from speccompile.cli import main
 from speccompile.errors import EngineError, UsageError
 from speccompile.runtime import Bundle
 from speccompile.runtime.text.tokenizer import Tokenizer
@@ -42,15 +42,8 @@ def toys():
 
 
 @pytest.fixture
-def run(toys, capsys):
-    """Run `speccompile batch`: exit code, stdout and stderr."""
-
-    def invoke(*arguments) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as leaving:
-            main(["-q", "batch", *map(str, arguments)])
-        return (leaving.value.code, *capsys.readouterr())
-
-    return invoke
+def run(toys, command_line):
+    return partial(command_line, "-q", "batch")
 
 
 def test_every_request_gets_the_tokens_that_it_gets_alone(folder, run, tmp_path):

@@ -3,13 +3,12 @@
 import json
 import os
 import time
+from functools import partial
 
 import pytest
 
 from speccompile.bundle.cache import FolderCache
 from speccompile.bundle.result_cache import ResultCache
-from speccompile.cli import exit_codes
-from speccompile.cli.main import group
 from speccompile.compiler.engines.cache import Cache
 from speccompile.runtime.devices.prepacked import Key, PrepackedWeights
 from tests.light.cache_example import key_of, put
@@ -21,16 +20,12 @@ def own(tmp_path) -> Cache:
 
 
 @pytest.fixture
-def cli(own, monkeypatch, capsys):
+def cli(own, monkeypatch, command_line):
     """`speccompile cache`: exit code, stdout, stderr."""
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(own.folder))
     monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "0.5")
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = exit_codes.run(group, ["cache", *arguments])
-        return (code, *capsys.readouterr())
-
-    return run
+    return partial(command_line, "cache")
 
 
 def test_the_list_of_an_empty_cache(cli, own):

@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 import pytest
 
+from speccompile.bundle.sampling import SamplingParams
 from speccompile.cli import main
-from speccompile.runtime.options import SamplingParams
 from speccompile.runtime.text.tokenizer import Tokenizer
 from tests.light.fake_bundle import JSON_KEYS, toy_manifest, write_toy_bundle
 from tests.light.toy_engine import ToyEngine

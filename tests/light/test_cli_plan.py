@@ -2,11 +2,11 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from speccompile.cli import main
 from speccompile.machine.system import MemoryLimit
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.resource_estimate import estimate_resources
@@ -14,16 +14,8 @@ from speccompile.recipe.resources import AvailableResources
 
 
 @pytest.fixture
-def plan(capsys):
-    """Run `speccompile plan`; returns exit code, stdout and stderr."""
-
-    def plan(*arguments):
-        with pytest.raises(SystemExit) as leaving:
-            main(["plan", *map(str, arguments)])
-        captured = capsys.readouterr()
-        return leaving.value.code, captured.out, captured.err
-
-    return plan
+def plan(command_line):
+    return partial(command_line, "plan")
 
 
 def test_the_table_shows_every_value_and_who_decided_it(plan, make_recipe):
@@ -129,7 +121,7 @@ def test_the_table_shows_what_is_needed_of_what_there_is(plan, make_recipe):
     assert re.fullmatch(r"[\d.]+ [MG]B of [\d.]+ [MG]B estimate", " ".join(rows["needs.memory"]))
 
 
-def test_too_little_is_noted_by_plan_and_refused_by_build(plan, make_recipe, monkeypatch, tmp_path, capsys):
+def test_too_little_is_noted_by_plan_and_refused_by_build(plan, make_recipe, monkeypatch, tmp_path, command_line):
     recipe = make_recipe(drafter={"kind": "none"})
     lacking = AvailableResources(tmp_path, 100_000, (MemoryLimit("`ulimit -v`", "address space", 10**8, "raise it"),))
     monkeypatch.setattr("speccompile.recipe.resources.find_resources", lambda output: lacking)
@@ -142,10 +134,8 @@ def test_too_little_is_noted_by_plan_and_refused_by_build(plan, make_recipe, mon
     ]
     assert json.loads(plan(recipe, "--json")[1])["lacking"] == [note.removeprefix("note: ") for note in notes]
     output = tmp_path / "bundle"
-    with pytest.raises(SystemExit) as leaving:
-        main(["build", str(recipe), "--output", str(output)])
-    err = capsys.readouterr().err
-    assert leaving.value.code == 1
+    code, _, err = command_line("build", recipe, "--output", output)
+    assert code == 1
     assert err.startswith(f"error: not enough disk space in {tmp_path}: received 0.1 MB free, expected about ")
     assert err.splitlines()[1] == "hint: free some disk space, or give an --output on another disk"
     assert not output.exists()

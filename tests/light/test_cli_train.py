@@ -7,23 +7,9 @@ import sys
 import pytest
 import yaml
 
-from speccompile.cli import main
 from tests.light.test_cli import modules_after
 
 pytestmark = pytest.mark.builds(4)
-
-
-@pytest.fixture
-def run(capsys):
-    """Exit code, stdout and stderr of a command line."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as leaving:
-            main([*map(str, arguments)])
-        captured = capsys.readouterr()
-        return leaving.value.code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture
@@ -40,8 +26,8 @@ def recipe(tmp_path, make_checkpoint, monkeypatch):
     return path
 
 
-def test_the_help_shows_the_smallest_section_and_how_to_launch(run):
-    code, out, _ = run("train", "--help")
+def test_the_help_shows_the_smallest_section_and_how_to_launch(command_line):
+    code, out, _ = command_line("train", "--help")
     assert code == 0
     assert yaml.safe_load(out[out.index("train:\n") : out.index("The JSON object")])["train"]["schedule"]
     for words in ("--resume", "--restart", "--work", "--threads", "--tensorboard", "accelerate launch"):
@@ -65,17 +51,17 @@ def test_the_help_imports_nothing_heavy():
         (["--thread", "2"], "No such option '--thread'."),
     ],
 )
-def test_wrong_input_ends_in_one_error_and_a_hint_before_any_work(run, recipe, arguments, message, tmp_path):
+def test_wrong_input_ends_in_one_error_and_a_hint_before_any_work(command_line, recipe, arguments, message, tmp_path):
     left = sorted(tmp_path.rglob("*"))
-    code, out, err = run("train", recipe, *arguments)
+    code, out, err = command_line("train", recipe, *arguments)
     assert (code, out) == (2, "")
     assert [line.partition(": ")[0] for line in err.splitlines()] == ["error", "hint", "help"]
     assert message in err
     assert sorted(tmp_path.rglob("*")) == left
 
 
-def test_plan_shows_the_training_before_there_is_a_drafter(run, recipe):
-    code, out, err = run("plan", recipe, "--set", "train.loss.kind=hybrid")
+def test_plan_shows_the_training_before_there_is_a_drafter(command_line, recipe):
+    code, out, err = command_line("plan", recipe, "--set", "train.loss.kind=hybrid")
     assert (code, err) == (0, "")
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if not line.startswith(" ")}
     assert rows["train.loss.kind"] == ["hybrid", "--set"]
@@ -86,7 +72,7 @@ def test_plan_shows_the_training_before_there_is_a_drafter(run, recipe):
     assert "train.loss.beta" not in rows
     assert "engines.0.provider" not in rows
     assert out.splitlines()[-1].startswith("note: what build would do is planned when the drafter is there: ")
-    data = json.loads(run("plan", recipe, "--json")[1])
+    data = json.loads(command_line("plan", recipe, "--json")[1])
     assert set(data) == {"training", "notes"}
     assert data["training"]["data"]["kind"] == "text"
 
@@ -98,34 +84,34 @@ def test_plan_shows_the_training_before_there_is_a_drafter(run, recipe):
         (("drafter.kind=dflash",), {"decay", "beta", "share"}),
     ],
 )
-def test_plan_leaves_out_what_means_nothing(run, recipe, settings, absent):
+def test_plan_leaves_out_what_means_nothing(command_line, recipe, settings, absent):
     """Show no key that the recipe must not have either."""
-    out = run("plan", recipe, *(word for each in settings for word in ("--set", each)))[1]
+    out = command_line("plan", recipe, *(word for each in settings for word in ("--set", each)))[1]
     names = {"kind", "hard", "decay", "depth_weights", "beta", "anchors", "share", "contexts"}
     shown = {line.split()[0].removeprefix("train.loss.") for line in out.splitlines() if line.startswith("train.loss.")}
     assert names - shown == absent
 
 
-def test_plan_shows_both_where_the_drafter_is_there(run, recipe, make_checkpoint, tmp_path):
+def test_plan_shows_both_where_the_drafter_is_there(command_line, recipe, make_checkpoint, tmp_path):
     make_checkpoint(tmp_path / "old", hidden_size=16)
     settings = ("--set", "drafter={kind: model, model: old}", "--set", "train.shape=null")
-    code, out, _ = run("plan", recipe, *settings)
+    code, out, _ = command_line("plan", recipe, *settings)
     assert code == 0
     assert "engines.0.provider" in out
     assert "note: train would refuse: " in out
     assert "a folder that holds something else" in out
-    data = json.loads(run("plan", recipe, *settings, "--json")[1])
+    data = json.loads(command_line("plan", recipe, *settings, "--json")[1])
     assert data["training"] is None
     assert data["drafter"]["kind"] == "model"
     (tmp_path / "old" / "training.json").write_text('{"made_by": "speccompile train"}')
-    data = json.loads(run("plan", recipe, *settings, "--json")[1])
+    data = json.loads(command_line("plan", recipe, *settings, "--json")[1])
     assert data["training"]["kind"] == "model"
     assert data["notes"] == []
-    assert "train.schedule.seconds" in run("plan", recipe, *settings)[1]
+    assert "train.schedule.seconds" in command_line("plan", recipe, *settings)[1]
 
 
-def test_plan_refuses_what_train_refuses_where_there_is_no_drafter(run, recipe):
-    code, out, err = run("plan", recipe, "--set", "train.vocabulary=9")
+def test_plan_refuses_what_train_refuses_where_there_is_no_drafter(command_line, recipe):
+    code, out, err = command_line("plan", recipe, "--set", "train.vocabulary=9")
     assert (code, out) == (2, "")
     assert "train.vocabulary: received 9" in err
 

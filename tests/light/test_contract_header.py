@@ -12,6 +12,7 @@ import pytest
 
 from speccompile import contract
 from speccompile.bundle import manifest as names
+from speccompile.bundle.sampling import SAMPLING_OPTIONS
 from speccompile.errors import KINDS
 from speccompile.measure.bench.weights import LOOKUPS
 from speccompile.recipe.capabilities import SUPPORT_TABLE
@@ -40,7 +41,7 @@ def literals(*folders: str) -> set[str]:
     return {found for text in sources(*folders).values() for found in LITERAL.findall(text)}
 
 
-@pytest.mark.parametrize("script", ["contract_header", "serving_header", "commands_header"])
+@pytest.mark.parametrize("script", ["contract_header", "sampling_header", "serving_header", "commands_header"])
 def test_the_committed_header_is_the_table(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert runpy.run_path(str(ROOT / "scripts" / f"{script}.py"))["main"](["--check"]) == 0, capsys.readouterr().err
 
@@ -155,9 +156,8 @@ def test_tables_that_are_written_twice_are_one() -> None:
 
 
 def test_triton_s_tensors_are_those_of_python() -> None:
-    asked = set(
-        re.findall(r'(?:input|flag|read_number)\((?:asked, |request, )?"(\w+)"', sources("triton")["triton/asked.cpp"])
-    )
+    asked = set(re.findall(r'(?:input|flag)\((?:request, )?"(\w+)"', sources("triton")["triton/asked.cpp"]))
+    asked |= SAMPLING_OPTIONS.keys()
     given = set(re.findall(r'Output::\w+\("(\w+)"', sources("triton")["triton/answers.cpp"]))
     assert given == {each.name for each in OUTPUTS}
     assert asked <= {each.name for each in INPUTS}

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from speccompile.bundle.sampling import SamplingParams
 from speccompile.compiler.prove.counts import Drawn, first_two
 from speccompile.compiler.prove.distribution import SETTINGS, Request, check, draw_all, make_prompt, sample_count
 from speccompile.compiler.prove.filters import Reference
 from speccompile.errors import ProofError
-from speccompile.runtime.options import SamplingParams
 from tests.light.toy_sampler import DEPTH, Rules, ToyBundle, reference
 
 REQUEST = Request((*SETTINGS, SamplingParams(1.3, min_p=0.1)), 3000, 2 + DEPTH)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speccompile.runtime.options import SamplingParams
+from speccompile.bundle.sampling import SamplingParams
 from speccompile.runtime.rounds.bound_graphs import right_aligned_chunks
 from tests.light.fake_bundle import toy_bundle
 from tests.light.fake_machine import make_machine

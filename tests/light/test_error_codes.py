@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,14 @@ import pytest
 from scripts.pages.error_catalogue import EXIT_CODES as EXPLAINED
 from scripts.pages.error_catalogue import Package, Raise, raises, read_package
 from speccompile import errors
-from speccompile.cli import exit_codes
 from speccompile.cli.error_codes import catalogue, code_of, find, is_part
 from speccompile.cli.main import COMMANDS, group
 from speccompile.errors import BundleError
 from speccompile.runtime.options import check_threads
 from speccompile.serving.http.errors import RequestError
+
+CommandLine = Callable[..., tuple[int, str, str]]
+
 
 EXIT_CODES = {"click.UsageError": 2, "OSError": 1, "MemoryError": 1, "Exception": errors.DEFECT_EXIT_CODE}
 COMMAND = re.compile(r"`speccompile (\w+)([^`]*)`")
@@ -96,42 +100,43 @@ def test_an_error_of_a_module_that_is_not_listed_has_the_first_code_of_its_class
     assert code_of(type("Own", (BundleError,), {})("of another package")) == "SC300"
 
 
-def explain(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = exit_codes.run(group, ["explain", *arguments])
-    return (code, *capsys.readouterr())
+@pytest.fixture
+def explain(command_line: CommandLine) -> CommandLine:
+    return partial(command_line, "explain")
 
 
 @pytest.mark.parametrize("code", catalogue())
-def test_explain_prints_meaning_and_cure(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_prints_meaning_and_cure(code: str, explain: CommandLine) -> None:
     entry = catalogue()[code]
-    exit_code, out, err = explain(capsys, code.lower())
+    exit_code, out, err = explain(code.lower())
     assert (exit_code, err) == (0, "")
     assert out.startswith(f"{code}: {entry.title}\n")
     assert entry.meaning in out
     assert entry.cure in out
     assert out.endswith(f"Exit code: {entry.exit_code}\n")
-    assert json.loads(explain(capsys, code, "--json")[1])["cure"] == entry.cure
+    assert json.loads(explain(code, "--json")[1])["cure"] == entry.cure
 
 
-def test_explain_lists_all_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = explain(capsys)[1].splitlines()
+def test_explain_lists_all_codes(explain: CommandLine) -> None:
+    lines = explain()[1].splitlines()
     assert [line.split()[0] for line in lines] == list(catalogue())
-    assert [entry["code"] for entry in json.loads(explain(capsys, "--json")[1])] == list(catalogue())
+    assert [entry["code"] for entry in json.loads(explain("--json")[1])] == list(catalogue())
 
 
 @pytest.mark.parametrize(
     ("word", "hint"),
     [("SC3011", "did you mean SC301? `speccompile explain` lists all"), ("?", "`speccompile explain`")],
 )
-def test_an_unknown_code_is_refused(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = explain(capsys, word)
+def test_an_unknown_code_is_refused(word: str, hint: str, explain: CommandLine) -> None:
+    code, out, err = explain(word)
     assert (code, out) == (2, "")
     assert err.startswith(f"error: received the code '{word}', expected one such as SC001\nhint: {hint}")
 
 
-def test_errors_as_json_have_their_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_codes.run(group, ["--progress", "json", "inspect", str(tmp_path)]) == 1
-    failure = json.loads(capsys.readouterr().err.splitlines()[-1])
+def test_errors_as_json_have_their_code(tmp_path: Path, command_line: CommandLine) -> None:
+    code, _, err = command_line("--progress", "json", "inspect", tmp_path)
+    assert code == 1
+    failure = json.loads(err.splitlines()[-1])
     assert list(failure) == ["event", "code", "message", "hint", "exit_code"]
     assert (failure["event"], failure["code"], failure["exit_code"]) == ("error", "SC300", 1)
     assert "help:" not in failure["message"]

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from speccompile.bundle.sampling import SamplingParams
 from speccompile.compiler.prove.filters import described, options, possible, shaped, unfiltered
 from speccompile.compiler.prove.processors import probabilities
-from speccompile.runtime.options import SamplingParams
 
 SETTINGS = (
     SamplingParams(1.0),

@@ -130,6 +130,23 @@ def test_docstrings_of_functions_begin_with_a_verb() -> None:
     assert riddles == []
 
 
+CPP_RIDDLE = re.compile(rf"^ *// ({'|'.join(sorted(PRIVATE_OPENINGS | {'As'}))})\b.*", re.M)
+
+
+def test_comments_in_cpp_begin_with_a_verb_or_a_noun() -> None:
+    folders = [each for each in (ROOT / "speccompile/native").iterdir() if each.name != "installed"]
+    files = [
+        file for folder in folders for file in (folder, *folder.rglob("*")) if file.suffix in (".cpp", ".h", ".hpp")
+    ]
+    riddles = {}
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        # Only the first line of a comment: a sentence may go on with any word.
+        found = [each for each in CPP_RIDDLE.finditer(text) if not re.search(r"//.*\n$", text[: each.start()][-300:])]
+        riddles |= {name_of(file): found[0].group()} if found else {}
+    assert riddles == {}
+
+
 def test_no_path_of_one_machine() -> None:
     files = [*SOURCES, *SHELL_SCRIPTS, ROOT / "pyproject.toml", *(ROOT / "recipes").rglob("*.yaml")]
     found = {name_of(file): MACHINE_PATH.findall(file.read_text(encoding="utf-8")) for file in files}

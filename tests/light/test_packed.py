@@ -40,7 +40,7 @@ def own(tmp_path, monkeypatch) -> PrepackedWeights:
 
 
 def write_graph(folder: Path, name: str, *, seed: int = 0, more: bool = False) -> str:
-    """Write a graph y = quantized(float(x)), with weights of `seed` beside it; `more` has another node. Returns its
+    """Write a graph y = quantized(float(x)), with weights of `seed` beside it; `more` has another node. Return its
     path."""
     random = np.random.default_rng(seed)
     blocks = (WIDTH, WIDTH // BLOCK)
@@ -101,7 +101,7 @@ def test_weights_are_mapped_and_computed_with(own, tmp_path, caplog):
     (entry,) = own.entries()
     assert sorted(entry.key["files"], reverse=True) == [file, "graphs/target.weights"]
     assert entry.key["onnxruntime"] == ort.__version__
-    # What lies there is what it computes with. Nobody looks but at hashes, and they only if they are asked to.
+    # It computes with what lies there: only hashes are compared, and only on request.
     del session
     gc.collect()
     for path in files:

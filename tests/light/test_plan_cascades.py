@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from speccompile.cli import main
 from speccompile.errors import RecipeError
 from speccompile.plan.plan import CascadePlan, InnerPlan, LookupPlan
 from speccompile.recipe import TreePlan, load_recipe, make_plan
@@ -66,19 +65,16 @@ def test_what_drafts_for_a_model(plan):
     assert plan({"tokens": 8, "drafter": LOOKUP, "then": LOOKUP}).drafter.own.inner is not None
 
 
-def test_the_plan_shows_them(recipe, capsys):
+def test_the_plan_shows_them(recipe, command_line):
     path = recipe({"tokens": 8, "drafter": LOOKUP | {"passes": 2}, "then": LOOKUP, "gate": LOOKUP | {"match": 4}})
-    with pytest.raises(SystemExit) as left:
-        main(["plan", str(path)])
-    assert left.value.code == 0
-    rows = {tuple(line.split()[:2]) for line in capsys.readouterr().out.splitlines()}
+    code, out, _ = command_line("plan", path)
+    assert code == 0
+    rows = {tuple(line.split()[:2]) for line in out.splitlines()}
     assert {
         ("drafter.tokens", "8"), ("drafter.drafter.passes", "2"), ("drafter.drafter.lenience", "1.0"),
         ("drafter.then.tokens", "4"), ("drafter.gate.match", "4"), ("drafter.gate.ngram", "4"),
     } <= rows  # fmt: skip
-    with pytest.raises(SystemExit):
-        main(["plan", str(path), "--json"])
-    data = json.loads(capsys.readouterr().out)["drafter"]
+    data = json.loads(command_line("plan", path, "--json")[1])["drafter"]
     assert (data["tokens"], data["cascade"]["tree"]["depth"], data["inner"]["passes"]) == (12, 8, 2)
 
 

@@ -10,8 +10,6 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from speccompile.bundle.media import MEDIA
-from speccompile.cli import exit_codes
-from speccompile.cli.main import group
 from speccompile.compiler.checkpoints.images import read_images
 from speccompile.compiler.models.image_encoder import load_whole
 from speccompile.errors import BundleError, CheckpointError, PromptError, RecipeError, UnsupportedModelError
@@ -59,11 +57,11 @@ def test_a_plan_has_the_pictures_and_locks_their_processor(folder):
     assert not [note for note in plan.notes if "multimodal" in note]
 
 
-def test_the_command_shows_the_pictures(folder, tmp_path, capsys):
+def test_the_command_shows_the_pictures(folder, tmp_path, command_line):
     recipe = {"name": "seeing", "target": {"model": str(folder / "target"), "images": True}}
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
-    assert exit_codes.run(group, ["-q", "plan", str(tmp_path / "recipe.yaml")]) == 0
-    assert "idefics3, 4 tokens for a tile of 56 x 56 pixels" in capsys.readouterr().out
+    code, out, _ = command_line("-q", "plan", tmp_path / "recipe.yaml")
+    assert (code, "idefics3, 4 tokens for a tile of 56 x 56 pixels" in out) == (0, True)
 
 
 def test_text_alone_stays_the_default(folder):

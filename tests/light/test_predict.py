@@ -4,12 +4,12 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from speccompile import native
-from speccompile.cli import main
 from speccompile.errors import UsageError
 from speccompile.measure.bench.costs import expected_tokens
 from speccompile.measure.predict import (
@@ -66,16 +66,8 @@ def profile_file(tmp_path):
 
 
 @pytest.fixture
-def run(capsys):
-    """Run `speccompile predict`; returns exit code, stdout and stderr."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as leaving:
-            main(["predict", *map(str, arguments)])
-        captured = capsys.readouterr()
-        return leaving.value.code, captured.out, captured.err
-
-    return run
+def run(command_line):
+    return partial(command_line, "predict")
 
 
 def predicted(plan, costs=None, **settings):

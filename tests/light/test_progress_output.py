@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from speccompile import progress
-from speccompile.cli import exit_codes, main, progress_bars
+from speccompile.cli import progress_bars
 from speccompile.cli.completion import SHELLS
 from speccompile.cli.main import COMMANDS, group
 from speccompile.cli.progress_output import BARS, FORMS, JSON, NONE, PLAIN, choose, shows_bars
@@ -158,24 +158,22 @@ def command_with(act):
         (["--progress", "plain", "plan"], "look ...\n"),
     ],
 )
-def test_options_stand_before_and_after_the_command(make_recipe, monkeypatch, capsys, arguments, told):
+def test_options_stand_before_and_after_the_command(make_recipe, monkeypatch, command_line, arguments, told):
     def look(*_):
         with log_step("look"):
             raise BundleError("stopped here")
 
     monkeypatch.setattr("speccompile.recipe.make_plan", look)
-    with pytest.raises(SystemExit):
-        main([*arguments, str(make_recipe())])
-    assert capsys.readouterr().err == f"{told}error: stopped here\nhelp: speccompile explain SC300\n"
+    assert command_line(*arguments, make_recipe())[2] == f"{told}error: stopped here\nhelp: speccompile explain SC300\n"
 
 
-def test_contradictions_and_unknown_forms_are_refused(make_recipe, capsys):
+def test_contradictions_and_unknown_forms_are_refused(make_recipe, command_line):
     for arguments, message in (
         (["-q", "plan", "-v"], "received --quiet and --verbose, expected one of them"),
         (["plan", "--progress", "bar"], "'bar' is not one of 'auto', 'bars', 'plain', 'json', 'none'"),
     ):
-        assert exit_codes.run(group, [*arguments, str(make_recipe())]) == 2
-        assert message in capsys.readouterr().err
+        code, _, err = command_line(*arguments, make_recipe())
+        assert (code, message in err) == (2, True)
 
 
 def test_every_command_has_the_options():

@@ -4,14 +4,14 @@ import getpass
 import platform
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import onnxruntime
 import pytest
 
 from speccompile import __version__
-from speccompile.cli import exit_codes
-from speccompile.cli.main import group
 from speccompile.cli.report import SHOWN_VARIABLES, without_paths
 from tests.light.fake_bundle import write_toy_bundle
 
@@ -19,7 +19,7 @@ SECRET = "sk-4f6d2a"  # what stands for a token
 
 
 @pytest.fixture
-def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command_line: Callable[..., Any]) -> str:
     """Return the report of a user whose home and variables have what nobody else should see."""
     home = tmp_path / "home" / "carla-surname"
     home.mkdir(parents=True)
@@ -29,8 +29,7 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     monkeypatch.setenv("HF_TOKEN", SECRET)
     monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "3")
     bundle = write_toy_bundle(home / "toy")
-    code = exit_codes.run(group, ["doctor", str(bundle), "--report"])
-    out, err = capsys.readouterr()
+    code, out, err = command_line("doctor", bundle, "--report")
     assert code == 0, err
     return out
 
@@ -62,10 +61,10 @@ def test_it_has_no_secrets_paths_or_names(report: str, tmp_path: Path) -> None:
 
 
 def test_a_bundle_that_cannot_be_opened_is_described_by_its_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, command_line: Callable[..., Any]
 ) -> None:
-    assert exit_codes.run(group, ["doctor", str(tmp_path), "--report"]) == 0
-    out = capsys.readouterr().out
+    code, out, _ = command_line("doctor", tmp_path, "--report")
+    assert code == 0
     assert out.count("error  <path>: not a bundle: it has no manifest.json") == 2
     assert str(tmp_path) not in out
 
@@ -89,6 +88,6 @@ def test_paths_are_shortened(text: str, shown: str) -> None:
     assert without_paths(text) == shown
 
 
-def test_a_report_is_no_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_codes.run(group, ["doctor", "--report", "--json"]) == 2
-    assert "received --report and --json, expected one of them" in capsys.readouterr().err
+def test_a_report_is_no_json(command_line: Callable[..., Any]) -> None:
+    code, _, err = command_line("doctor", "--report", "--json")
+    assert (code, "received --report and --json, expected one of them" in err) == (2, True)

@@ -8,10 +8,10 @@ from random import Random
 import numpy as np
 import pytest
 
+from speccompile.bundle.sampling import GREEDY, SamplingParams
 from speccompile.contract import Graph
 from speccompile.runtime import Bundle
 from speccompile.runtime.generation import SequenceState
-from speccompile.runtime.options import GREEDY, SamplingParams
 from tests.light.fake_bundle import toy_bundle, toy_manifest
 from tests.light.forced_pace import ForcedPace, forced_pace
 from tests.light.toy_engine import ToyEngine

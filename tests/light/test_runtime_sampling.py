@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speccompile.bundle.sampling import GREEDY, SamplingParams
 from speccompile.runtime.generation import SequenceState
-from speccompile.runtime.options import GREEDY, SamplingParams
 from speccompile.runtime.rounds.sampling_inputs import PenaltyHistory
 from speccompile.runtime.text.tokenizer import Tokenizer
 from tests.light.fake_bundle import toy_bundle, toy_tokenizer

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from speccompile.bundle.sampling import SETTINGS, SamplingParams
 from speccompile.runtime.generation import SequenceState
-from speccompile.runtime.options import SamplingParams
 from speccompile.runtime.rounds.random import Purpose, Uniforms
-from speccompile.runtime.rounds.sampling_inputs import SETTINGS, SamplingInputs
+from speccompile.runtime.rounds.sampling_inputs import SamplingInputs
 from tests.light.fake_bundle import toy_manifest
 
 NEUTRAL = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}

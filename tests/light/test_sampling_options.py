@@ -3,28 +3,21 @@
 import re
 from dataclasses import fields
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import speccompile
-from speccompile.cli import sampling_options
+from speccompile.bundle.sampling import SAMPLING_OPTIONS, SETTINGS, SamplingParams
 from speccompile.contract import BUFFERS
 from speccompile.errors import PromptError, UsageError
 from speccompile.runtime import GenerationOptions
 from speccompile.runtime.options import (
-    SAMPLING,
-    SamplingParams,
     check_new_tokens,
     check_sequences,
     check_top_logprobs,
     resolve_stop_token_ids,
     row_samplings,
 )
-from speccompile.runtime.rounds.sampling_inputs import SETTINGS
-from speccompile.serving.http.fields import COMMON
-from speccompile.serving.triton import requests, tensors
 from tests.light.fake_bundle import toy_bundle, toy_manifest
 from tests.light.toy_models import VOCABULARY, autoregressive
 
@@ -222,17 +215,10 @@ def test_a_row_that_is_asked_nothing_is_greedy():
         check_sequences(2, 3, toy_manifest(batch_size=4))
 
 
-def test_every_option_is_at_every_door():
-    """Name the first place without an option: CONTRIBUTING.md lists the files of a new one."""
-    assert (*SETTINGS, "seed") == SAMPLING == sampling_options.NAMES == tuple(requests.SAMPLING)
-    doors = {
-        "SamplingParams": {each.name for each in fields(SamplingParams)},
-        "GenerationOptions": {each.name for each in fields(GenerationOptions)},
-        "the graphs' inputs": {*BUFFERS, "seed"},
-        "HTTP": set(COMMON),
-        "Triton": {each.name for each in tensors.INPUTS},
-    }
-    native = Path(speccompile.__file__).parent / "native"
-    for name in ("runtime/options.cpp", "include/speccompile.h", "serving/http/requests.cpp", "triton/asked.cpp"):
-        doors[name] = set(re.findall(r"\w+", (native / name).read_text(encoding="utf-8")))
-    assert {door: set(SAMPLING) - names for door, names in doors.items() if set(SAMPLING) - names} == {}
+def test_every_option_is_in_every_record():
+    """Name the first record without an option: CONTRIBUTING.md lists the files of a new one."""
+    for record in (SamplingParams, GenerationOptions):
+        assert SAMPLING_OPTIONS.keys() - {each.name for each in fields(record)} == set(), record
+    assert SETTINGS.keys() == SAMPLING_OPTIONS.keys() - {"seed"} <= set(BUFFERS)
+    defaults = {name: getattr(SamplingParams(), name) for name in SETTINGS}
+    assert {name: SAMPLING_OPTIONS[name].neutral for name in SETTINGS} == defaults

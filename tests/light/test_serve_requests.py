@@ -190,8 +190,7 @@ def test_the_service_is_asked_what_the_body_says(puppet):
     assert prompt == toy_text().encode("def")
     assert options == {
         "client": "", "salt": ":", "priority": 0, "max_new_tokens": 16, "stop": [], "stop_token_ids": [],
-        "ignore_eos": False, "autoregressive": False, "logprobs": False, "temperature": 1.0, "top_k": 0, "top_p": 1.0,
-        "min_p": 0.0, "repetition_penalty": 1.0, "num_return_sequences": 1,
+        "ignore_eos": False, "autoregressive": False, "logprobs": False, "temperature": 1.0, "num_return_sequences": 1,
     }  # fmt: skip
     said = {
         "max_tokens": 5, "stop": "x", "stop_token_ids": [3], "ignore_eos": True, "speculative": False, "logprobs": 3,
@@ -201,7 +200,7 @@ def test_the_service_is_asked_what_the_body_says(puppet):
     assert asked(*puppet, **said)[1] == {
         "client": "", "salt": ":mine", "priority": -3, "max_new_tokens": 5, "stop": ["x"], "stop_token_ids": [3],
         "ignore_eos": True, "autoregressive": True, "logprobs": True, "top_logprobs": 3, "temperature": 0.5, "top_k": 7,
-        "top_p": 1e-6, "min_p": 0.1, "repetition_penalty": 1.5, "num_return_sequences": 2, "seed": 2**64 - 1,
+        "top_p": 1e-9, "min_p": 0.1, "repetition_penalty": 1.5, "num_return_sequences": 2, "seed": 2**64 - 1,
     }  # fmt: skip
 
 

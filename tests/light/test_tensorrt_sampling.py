@@ -2,7 +2,7 @@
 
 import pytest
 
-from speccompile.runtime.options import SamplingParams
+from speccompile.bundle.sampling import SamplingParams
 from tests.light.fake_bundle import toy_bundle
 from tests.light.fake_machine import PROMPT, generate, make_machine
 from tests.light.toy_models import CANDIDATES, autoregressive

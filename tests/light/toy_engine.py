@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from speccompile.bundle import Manifest
+from speccompile.bundle.sampling import GREEDY, SETTINGS, SamplingParams
 from speccompile.contract import NEXT_ROUND_INPUTS
 from speccompile.runtime.devices.engine import Array, Run, buffer_dtypes
-from speccompile.runtime.options import GREEDY, SamplingParams
-from speccompile.runtime.rounds.sampling_inputs import SETTINGS
 from speccompile.tree import Tree, chain, from_branching, from_paths
 from tests.light.toy_models import (
     CANDIDATE_PROBS,

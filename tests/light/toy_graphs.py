@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from speccompile.bundle.sampling import SETTINGS
 from speccompile.contract import NEXT_ROUND_INPUTS, Graph, Tensor
-from speccompile.runtime.rounds.sampling_inputs import SETTINGS
 from tests.light.toy_models import CANDIDATES, VOCABULARY
 
 

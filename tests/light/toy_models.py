@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from speccompile.bundle.sampling import GREEDY, SamplingParams
 from speccompile.runtime.devices.engine import Array
-from speccompile.runtime.options import GREEDY, SamplingParams
 
 VOCABULARY = 258
 """All bytes, then <s> and </s>."""

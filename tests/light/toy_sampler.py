@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from speccompile.bundle.sampling import SamplingParams
 from speccompile.compiler.prove.filters import Reference, shaped
-from speccompile.runtime.options import SamplingParams
 
 VOCABULARY, DEPTH = 16, 2
 

@@ -1,4 +1,4 @@
-"""What both runtimes refuse: kind, message and hint of each, and bundles to refuse."""
+"""Refusals of both runtimes, compared: kind, message and hint; and bundles to refuse."""
 
 import shutil
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Refused = tuple[str, str, str | None]
 
 
 def cases(test: Any) -> list[tuple[Any, ...]]:
-    """Return what a test is parametrized with."""
+    """Return the parameters of a parametrized test."""
     (mark,) = (mark for mark in test.pytestmark if mark.name == "parametrize")
     return [each if isinstance(each, tuple) else (each,) for each in mark.args[1]]
 
@@ -53,7 +53,7 @@ def in_native(capfd) -> Callable[..., Refused]:
 
 
 class Two:
-    """Both runtimes. They open a folder, or are asked, and must refuse in the same words."""
+    """Both runtimes, which must refuse to open a folder, or to generate, in the same words."""
 
     def __init__(self, library: Path, onnxruntime: Path, in_native: Callable[..., Refused]) -> None:
         self.library, self.onnxruntime, self.in_native = library, onnxruntime, in_native
@@ -67,7 +67,7 @@ class Two:
         return ours
 
     def refuse(self, folder: Path, prompts: list[Any], **options: Any) -> tuple[Refused, Refused]:
-        """Return what each says; text of Python is given to the other in bytes."""
+        """Return the refusals of both, C++'s first. It gets texts as bytes."""
         python, session = Bundle.open(folder, threads=1), self.native(folder, threads=1).session()
         given = [each.encode(errors="surrogateescape") if isinstance(each, str) else each for each in prompts]
         ours = self.in_native(lambda: session.start(given, **options))

@@ -1,4 +1,4 @@
-"""Both runtimes on the same bundle and the same requests: what one says the other must say."""
+"""Run the same requests in both runtimes over one bundle, and compare all that they return."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,8 +26,8 @@ class SideBySide:
             self.session.propose_with(proposer)
 
     def check(self, prompts: Sequence[Any], **options: Any) -> list[Generation]:
-        """Ask both, with nothing learned. All but the times must be equal, and of adaptive rounds what they drafted.
-        Returns Python's."""
+        """Generate in both, from drafters that have learned nothing, and return Python's generations. All but the
+        times must be equal, and with adaptive draft lengths all but the drafts."""
         self.python.reset()
         self.session.reset_kept()
         expected = self.python.generate_batch(prompts, **options)

@@ -23,10 +23,10 @@ from blake3 import blake3
 
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import open_bundle
+from speccompile.bundle.sampling import SamplingParams
 from speccompile.contract import BATCH, PERSISTENT_PREFIX, Tensor
 from speccompile.runtime.devices.engines import choose, open_engine
 from speccompile.runtime.generation import SequenceState
-from speccompile.runtime.options import SamplingParams
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.host_drafts import find_proposer
 

@@ -3,13 +3,12 @@
 import json
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from speccompile.cli import exit_codes
-from speccompile.cli.main import group
 from speccompile.errors import EngineError
 from speccompile.serving.triton import native, repository
 from tests.light.fake_bundle import write_toy_bundle
@@ -26,14 +25,9 @@ def output(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def cli(bundle: Path, output: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+def cli(bundle: Path, output: Path, command_line: Any) -> Any:
     """`speccompile triton BUNDLE --output OUTPUT`: exit code, stdout, stderr."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        code = exit_codes.run(group, ["triton", str(bundle), "--output", str(output), *map(str, arguments)])
-        return (code, *capsys.readouterr())
-
-    return run
+    return partial(command_line, "triton", bundle, "--output", output)
 
 
 @pytest.fixture
@@ -181,11 +175,11 @@ def test_what_is_wrong_is_told_before_anything_is_written(
     assert not output.exists()
 
 
-def test_a_folder_that_is_no_bundle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = exit_codes.run(group, ["triton", str(tmp_path), "--output", str(tmp_path / "models")])
-    assert (code, "not a bundle" in capsys.readouterr().err) == (1, True)
-    assert exit_codes.run(group, ["triton", str(tmp_path)]) == 2
-    assert "Missing option '--output'" in capsys.readouterr().err
+def test_a_folder_that_is_no_bundle_is_refused(tmp_path: Path, command_line: Any) -> None:
+    code, _, err = command_line("triton", tmp_path, "--output", tmp_path / "models")
+    assert (code, "not a bundle" in err) == (1, True)
+    code, _, err = command_line("triton", tmp_path)
+    assert (code, "Missing option '--output'" in err) == (2, True)
 
 
 def test_a_folder_that_is_not_ours_is_left_alone(cli: Any, output: Path) -> None:

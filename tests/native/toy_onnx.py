@@ -19,6 +19,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from speccompile.bundle import BundleWriter, EngineEntry, Manifest
+from speccompile.bundle.sampling import SETTINGS
 from speccompile.contract import BATCH, Graph, Tensor, with_fixed_batch
 from tests.light.bundle_example import manifest
 from tests.light.fake_bundle import toy_tokenizer
@@ -28,7 +29,6 @@ ROOM = MAX_LENGTH + CHUNK + DRAFTS + 1
 """Lines of a cache: a round may write behind the last token."""
 
 TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT, "bool": TensorProto.BOOL}
-SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 UNIFORMS = 97
 """A uniform adds 0 to UNIFORMS - 1."""
 
@@ -244,7 +244,7 @@ def _verify_tensors(*, samples: bool, constrained: bool) -> tuple[list[Tensor], 
     rows = _tensor("logit_rows", "int64", "logit_rows", role="index")
     inputs = [_tensor("window", "int64", BATCH, "window"), *counts, rows, read]
     if samples:
-        inputs += [_tensor(name, "int64" if name == "top_k" else "float32", BATCH) for name in SETTINGS]
+        inputs += [_tensor(name, dtype, BATCH) for name, dtype in SETTINGS.items()]
         inputs += [_tensor("history", "int64", BATCH, "history"), _tensor("uniforms", "float32", BATCH, "logit_rows")]
     if constrained:
         inputs.append(_tensor("allowed", "bool", BATCH, "logit_rows", "allowed"))

@@ -6,10 +6,10 @@ from itertools import islice
 
 import numpy as np
 
+from speccompile.bundle.sampling import SamplingParams
 from speccompile.compiler.prove.chi_square import SMALLEST
 from speccompile.compiler.prove.filters import Expected, Floats, Reference
 from speccompile.runtime import Generation
-from speccompile.runtime.options import SamplingParams
 
 CONTEXTS = 8
 """Number of first tokens for which the second token is counted separately."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.bundle.sampling import SamplingParams
 from speccompile.compiler.prove import counts
 from speccompile.compiler.prove.chi_square import ChiSquare, chi_square
 from speccompile.compiler.prove.counts import Counts, Drawn
@@ -17,7 +18,6 @@ from speccompile.compiler.prove.filters import Reference, described, options
 from speccompile.compiler.prove.source_feeds import given
 from speccompile.errors import ProofError
 from speccompile.runtime import Bundle, Generation
-from speccompile.runtime.options import SamplingParams
 
 P_VALUE = 1e-6
 """Significance level: smaller p-values count as errors."""

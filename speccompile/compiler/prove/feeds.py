@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from speccompile.bundle import sampling
 from speccompile.bundle.media import MEDIA_INPUTS
 from speccompile.contract import ADAPTER_PREFIX, Tensor
 from speccompile.runtime.devices.engine import Array
@@ -17,7 +18,7 @@ SETTINGS: tuple[dict[str, float], ...] = (
 )
 """Sampling settings of windows, in turn."""
 
-_OFF = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+_OFF = {name: getattr(sampling.GREEDY, name) for name in sampling.SETTINGS}
 
 
 def make_input(tensor: Tensor, shape: tuple[int, ...], step: int, path: Array, tree: Tree) -> Array:

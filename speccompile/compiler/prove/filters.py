@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.runtime.options import GREEDY, SamplingParams
-from speccompile.runtime.rounds.sampling_inputs import SETTINGS
+from speccompile.bundle.sampling import GREEDY, SETTINGS, SamplingParams
 
 Floats = NDArray[np.float64]
 Logits = NDArray[np.float32]

@@ -15,9 +15,9 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from speccompile.bundle.sampling import SamplingParams
 from speccompile.compiler.models.eager import attend_eagerly
 from speccompile.compiler.prove.filters import Floats, Logits, Reference, Text
-from speccompile.runtime.options import SamplingParams
 
 _AT_ONCE = 32  # texts
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from speccompile.bundle.sampling import SamplingParams
 from speccompile.compiler.prove import tokens
 from speccompile.compiler.prove.filters import described, options, unfiltered
 from speccompile.compiler.prove.tokens import Case, Prompt
 from speccompile.compiler.prove.tolerance import TOLERANCE, rounding
 from speccompile.errors import ProofError
 from speccompile.runtime import Bundle, first_difference
-from speccompile.runtime.options import SamplingParams
 from speccompile.runtime.rounds.random import Purpose, Uniforms
 
 SAMPLING = SamplingParams(0.8, seed=1)

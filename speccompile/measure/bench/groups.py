@@ -47,13 +47,13 @@ def make_groups(cases: Sequence[PromptRuns]) -> tuple[Group, ...]:
 
 def make_group(name: str, cases: Sequence[PromptRuns]) -> Group:
     """Return the results of these questions as one group."""
-    ours = _way([case.speculative for case in cases]) if cases[0].speculative else None
-    theirs = _way([case.autoregressive for case in cases])
+    ours = _statistics([case.speculative for case in cases]) if cases[0].speculative else None
+    theirs = _statistics([case.autoregressive for case in cases])
     speedup = ours.tokens_per_second / theirs.tokens_per_second if ours else None
     return Group(name, len(cases), ours, theirs, speedup)
 
 
-def _way(answers: Sequence[Sequence[Answers]]) -> GroupStatistics:
+def _statistics(answers: Sequence[Sequence[Answers]]) -> GroupStatistics:
     """Return the statistics of one decoding mode. answers: question -> repeat -> answers of the turns."""
     rates = [median(rate(turns) for turns in repeats) for repeats in answers]
     return GroupStatistics(mean(rates), mean_accepted(one for repeats in answers for one in generations(repeats[:1])))

@@ -9,14 +9,14 @@
 namespace spc {
 namespace {
 
-// What the header of the ABI says is what both runtimes say.
+// The numbers of the ABI's header are those of both runtimes.
 static_assert(static_cast<int>(Kind::kFailed) == SPC_FAILED && static_cast<int>(Kind::kUsage) == SPC_USAGE);
 static_assert(static_cast<int>(Kind::kBundle) == SPC_BUNDLE && static_cast<int>(Kind::kEngine) == SPC_ENGINE);
 static_assert(static_cast<int>(Kind::kPrompt) == SPC_PROMPT && static_cast<int>(Kind::kCancelled) == SPC_CANCELLED);
 static_assert(static_cast<int>(Kind::kMemory) == SPC_MEMORY && static_cast<int>(Kind::kTooSmall) == SPC_TOO_SMALL);
 static_assert(static_cast<int>(Kind::kOverloaded) == SPC_OVERLOADED && static_cast<int>(Kind::kDefect) == SPC_DEFECT);
 
-// What is left to say when not even an error can be made. Made with the library, while there is memory; never freed.
+// Error for when no memory is left for an error. Made with the library, while there is memory; never freed.
 spc_error* const kOutOfMemory = new spc_error{SPC_MEMORY, 1, "out of memory", "free some memory, or use a bundle with a smaller cache"};
 
 spc_error* made(int kind, const std::string& message, const std::string& hint) {

@@ -1,4 +1,4 @@
-// What the opaque handles of the C ABI hold, and how errors cross it.
+// The opaque handles of the C ABI, and the passing of errors through it.
 #pragma once
 
 #include <initializer_list>

@@ -37,7 +37,7 @@ spc::Proposer proposer_of(Propose propose, void* user, size_t room) {
   };
 }
 
-// Where a prompt's next picture stands in messages.
+// Return the pictures of a prompt, and in `where` the name of the next one in messages.
 std::vector<spc::images::GivenPicture>& pictures_of(spc_request* request, size_t prompt, std::string& where) {
   if (prompt == SPC_ALL)
     throw spc::Error(spc::Kind::kUsage, "prompt: received SPC_ALL for a picture, expected the number of a prompt", "the first prompt is 0");

@@ -1,4 +1,4 @@
-// How far drafts came true on the prompts of a build's proof (speccompile/bundle/acceptance.py).
+// Acceptance of drafts on the prompts of a build's proof (speccompile/bundle/acceptance.py).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct MeasuredAcceptance {
   static MeasuredAcceptance from_json(const Json& data);
 };
 
-// What a proof has of an engine; nothing where it says nothing, as without prompts. Throws Error(kBundle).
+// Return the acceptance of an engine in a proof; nothing if it has none, as without prompts. Throws Error(kBundle).
 std::optional<MeasuredAcceptance> measured(const Json& proof, const std::string& engine, int64_t depth);
 
 }  // namespace spc

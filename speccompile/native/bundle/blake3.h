@@ -12,7 +12,7 @@ namespace spc {
 
 using Digest = std::array<uint8_t, 32>;
 
-// What one thread hashes at a time of a large input: a whole subtree, unless it is the last. A power of two.
+// Bytes of a large input that one thread hashes at a time: a whole subtree, unless it is the last. A power of two.
 constexpr size_t kPiece = size_t{256} << 10;
 
 // threads: pieces of large inputs are hashed side by side, from the first to the last. reached: is called with the place of

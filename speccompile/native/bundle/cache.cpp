@@ -163,7 +163,7 @@ class Part {
 // A file, so no folder can be made in it.
 constexpr const char* kNowhere = "/dev/null";
 
-// Of a user without a home folder, as that of a container is.
+// Warn once that a user without a home folder, such as in a container, has no cache.
 std::string note_without_home() {
   static std::once_flag once;
   std::call_once(once, [] {

@@ -209,7 +209,7 @@ void check_links(const std::vector<Graph>& graphs) {
   }
 }
 
-// What a draft calls what the next round reads from this buffer.
+// Return the name of a draft's output that the next round reads from this buffer.
 std::string drafted_name(const std::string& buffer) {
   for (const NextRoundInput& each : kNextRoundInputs)
     if (buffer == each.buffer) return each.drafted;

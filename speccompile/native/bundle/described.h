@@ -1,4 +1,4 @@
-// What messages about a manifest say of its graphs and tensors, and the refusal of one that contradicts itself.
+// Words of messages about a manifest's graphs and tensors, and the refusal of one that contradicts itself.
 #pragma once
 
 #include <algorithm>

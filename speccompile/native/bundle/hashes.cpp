@@ -55,7 +55,7 @@ bool climbs(std::string_view path) {
   return false;
 }
 
-// Whether Windows takes it for a path on a drive: its second character is a colon.
+// Return whether Windows takes it for a path on a drive: its second character is a colon.
 bool has_drive(std::string_view path) {
   size_t second = std::min<size_t>(1, path.size());
   while (second < path.size() && (static_cast<unsigned char>(path[second]) & 0xC0) == 0x80) ++second;
@@ -85,7 +85,7 @@ Hashes parse(const Json& data, const std::string& path) {
   return hashes;
 }
 
-// Whether a path, resolved, lies in a resolved folder.
+// Return whether a resolved path lies in a resolved folder.
 bool lies_in(const fs::path& path, const fs::path& folder) {
   return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
 }

@@ -1,4 +1,4 @@
-// What signatures need of OpenSSL's libcrypto, which is opened when a signature is checked for the first time.
+// The functions of OpenSSL's libcrypto for signatures; it is opened when a signature is checked for the first time.
 #pragma once
 
 #include <string>

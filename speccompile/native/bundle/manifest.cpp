@@ -151,7 +151,7 @@ EngineEntry read_engine(const Json& data, const std::string& where) {
   return engine;
 }
 
-// What the file says of the graphs' buffers: each shape once, states last.
+// Return the file's entry of the graphs' buffers: each shape once, states last.
 Json buffers_of(const std::vector<Graph>& graphs) {
   std::set<std::tuple<std::string, std::string, std::string>> known;
   Json::List found;

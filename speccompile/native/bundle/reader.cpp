@@ -73,7 +73,7 @@ std::vector<std::string> needed_files(const Manifest& manifest) {
   return needed;
 }
 
-// As Python writes a list of them.
+// Return the sorted names as Python writes a list.
 std::string sorted_list(std::vector<std::string> names) {
   std::sort(names.begin(), names.end());
   return list_of(names).repr();

@@ -15,7 +15,7 @@ struct OpenedBundle {
   Json lock, proof;
   Hashes hashes;
 
-  // Where a file of the bundle lies. Throws Error(kBundle) when the bundle has no such file.
+  // Return the path of a file of the bundle. Throws Error(kBundle) when the bundle has no such file.
   std::string path(const std::string& relative) const;
 };
 

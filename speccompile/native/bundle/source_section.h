@@ -12,7 +12,7 @@
 
 namespace spc {
 
-// What a target hears and writes. sampling_rate, window, hop, mels, frames: of its features; the rest are tokens.
+// Audio of a target. sampling_rate, window, hop, mels, frames: of its features; the rest are tokens.
 struct AudioSection {
   int64_t sampling_rate = 0, window = 0, hop = 0, mels = 0, frames = 0;
   std::vector<int64_t> suppressed, begin_suppressed, prompt;

@@ -15,7 +15,7 @@
 namespace spc::cli {
 namespace {
 
-// On the processor every width up to 8, wide ones in steps; that of decoding always.
+// Return the widths to measure: on a processor all up to 8 and some wide ones; the decoding window's always.
 std::set<int64_t> curve_widths(const Manifest& manifest, bool on_device) {
   const int64_t decoding = manifest.tokens + 1, widest = std::max(manifest.prefill_chunk, decoding);
   std::set<int64_t> widths(std::begin(kDeviceWidths), std::end(kDeviceWidths));
@@ -28,14 +28,14 @@ std::set<int64_t> curve_widths(const Manifest& manifest, bool on_device) {
   return widths;
 }
 
-// Token ids that have nothing to say, all over the vocabulary: rows of the embedding that lie far apart.
+// Return token ids spread over the whole vocabulary, so that their rows of the embedding lie far apart.
 TokenIds context_tokens(const Manifest& manifest, int64_t count) {
   TokenIds ids;
   for (int64_t i = 0; i < count; ++i) ids.push_back(i * 7919 % manifest.vocabulary_size);
   return ids;
 }
 
-// Seconds of a round beside its graphs; leaves the context in the caches. No token ends it before its first round.
+// Return the seconds that the host adds to the graphs of a round, and leave the context in the caches. No token ends the generation.
 double host_seconds(Engine& engine, const Bundle& bundle, int64_t context) {
   const Manifest& manifest = bundle.manifest();
   DecodeLoop loop(engine, manifest, bundle.entry().graphs, bundle.entry().provider != provider::kCpu);
@@ -66,7 +66,7 @@ class CostRounds {
   CostRounds(Engine& engine, const Manifest& manifest, int64_t context)
       : engine_(engine), manifest_(manifest), context_(context), decoding_(manifest.tokens + 1) {
     if (!engine.has(graph::kDraft)) return;
-    run(decoding_);  // what the draft reads of the target is that of a window of decoding, also behind others
+    run(decoding_);  // the draft reads the target's outputs of a decoding window, also after other widths
     draft_ = engine.bind(graph::kDraft, widths(decoding_), false);
   }
 
@@ -118,14 +118,14 @@ class CostRounds {
   Run draft_;
 };
 
-// New tokens a round where the draft at depth d is accepted with chance alpha^d: Leviathan et al. 2023, equation 1.
+// Return the mean new tokens of a round, where a draft is accepted with probability alpha: Leviathan et al. 2023, equation 1.
 double expected_tokens(double alpha, int64_t drafts) {
   double sum = 1, chance = 1;
   for (int64_t depth = 1; depth <= drafts; ++depth) sum += chance *= alpha;
   return sum;
 }
 
-// The inverse. Nothing where no rate up to 1 gives as many.
+// Return the acceptance rate with this mean number of new tokens a round; nothing if no rate up to 1 has it.
 std::optional<double> acceptance_rate(double mean_accepted, int64_t drafts) {
   constexpr int kHalvings = 50;
   if (mean_accepted > expected_tokens(1, drafts)) return std::nullopt;
@@ -137,12 +137,12 @@ std::optional<double> acceptance_rate(double mean_accepted, int64_t drafts) {
   return high;
 }
 
-// A round that verifies so many drafts, by itself: in its own width, or the next wider one that was measured. That of
-// decoding where drafts are a tree, and where they are made beside the target.
+// Return the seconds of a round that verifies this many drafts: at its own width, or the next wider one that was measured; at the
+// width of decoding for trees of the drafter, and for drafts that are made in the same graph.
 double round_seconds(const GraphCosts& costs, const Manifest& manifest, int64_t drafts) {
   const bool is_fused =
       std::any_of(manifest.graphs.begin(), manifest.graphs.end(), [](const Graph& each) { return each.name == graph::kStep; });
-  // as wide as there are drafts, where no `step` makes them: those of a chain, and of trees that the host writes
+  // chains, and trees that the host writes, have windows as wide as their drafts, unless `step` makes them
   const bool any_width = !is_fused && (manifest.is_chain() || needs_proposer(manifest));
   const int64_t width = any_width || !drafts ? drafts + 1 : manifest.tokens + 1;
   return costs.round_seconds(costs.verify.lower_bound(width)->first);
@@ -177,7 +177,7 @@ GraphCosts measure_costs(const Bundle& bundle, int64_t context) {
   std::vector<double> draft;
   for (int i = 0; i < kCostRepeats; ++i) {
     for (const int64_t width : widths) {
-      rounds.run(width);  // the processor's caches then hold what a round of the same kind has left there
+      rounds.run(width);  // warms the processor's caches
       const auto [verified, drafted] = rounds.run(width);
       verify[width].push_back(verified);
       if (drafted) draft.push_back(*drafted);

@@ -1,4 +1,4 @@
-// What a round costs: the graphs of a bundle timed by themselves, and what follows from that (speccompile/measure/bench/costs.py,
+// Costs of a round: the graphs of a bundle timed by themselves, and the budget that follows (speccompile/measure/bench/costs.py,
 // budget.py).
 #pragma once
 
@@ -28,7 +28,7 @@ struct GraphCosts {
 // context that it cannot take.
 GraphCosts measure_costs(const Bundle& bundle, int64_t context);
 
-// What the costs allow, and how near to it the speculative generations came: the object of `bench --json`.
+// Return the speed that the costs allow, and the share that speculative generations reached: the object of `bench --json`.
 Json make_budget(const GraphCosts& costs, int64_t context, const Manifest& manifest, const Generations& runs);
 
 }  // namespace spc::cli

@@ -13,7 +13,7 @@ namespace spc::cli {
 namespace {
 
 
-// Where something stands.
+// Line of a file, for messages.
 struct Line {
   const std::string& path;
   size_t number;

@@ -11,7 +11,7 @@ namespace spc::cli {
 
 constexpr const char* kGivenForms = R"({"source": "text"} or {"audio": "talk.wav", "language": "en"})";  // of lines for targets with an encoder
 
-// What is asked in one conversation. Each turn continues it; a prompt is a single one, and has no category. given: what the only turn is:
+// Turns of one conversation. Each continues it; a prompt is a single one, and has no category. given: kind of the only turn:
 // a prompt, a source, or the path of a sound (audio), each with the languages that its line names.
 struct Question {
   std::vector<Prompt> turns;

@@ -18,7 +18,7 @@ namespace {
 
 Json known_token(const std::optional<int64_t>& token) { return token ? Json(*token) : Json(); }
 
-// Of this process, behind the generations.
+// Return the sizes of this process after the generations.
 Json memory_now() {
   const std::map<std::string, int64_t> sizes = process_memory();
   Json memory{Json::Object{}};
@@ -71,7 +71,7 @@ Json differences_of(const std::vector<PromptRuns>& cases) {
   return Json(std::move(found));
 }
 
-// How tokens are chosen: what was given, and the seed of a bundle that samples.
+// Choice of tokens: the given options, and the seed of a bundle that samples.
 struct Choice {
   double temperature = 0;
   std::optional<Value> seed;
@@ -92,7 +92,7 @@ Choice choice_of(const Arguments& given, const Manifest& manifest) {
   return made;
 }
 
-// How questions are written; null without any.
+// Return the form in which questions are written; null without any.
 Json conversation_of(const Bundle& bundle, bool asks) {
   if (!asks) return {};
   return bundle.chat().is_there() ? "chat_template" : "plain";

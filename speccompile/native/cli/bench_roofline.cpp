@@ -58,7 +58,7 @@ std::unique_ptr<uint64_t[], decltype(&std::free)> make_buffer(int64_t bytes) {
   return {static_cast<uint64_t*>(made), &std::free};
 }
 
-// How fast so many threads read a buffer that no cache of the processor holds, each its own part: the best of several
+// Measure the bandwidth at which threads read a buffer beyond the processor's caches, each its own part: the best of several
 // passes.
 Json measure_bandwidth(int threads) {
   const Step step("bandwidth of the memory");
@@ -71,7 +71,7 @@ Json measure_bandwidth(int threads) {
     for (size_t at = first; at < last; ++at) sum += buffer[at];
     total += sum;
   };
-  // Who reads a part has written it, so that it lies in the memory nearest to its core.
+  // The thread that reads a part writes it first, so that it lies in the memory nearest to its core.
   const auto write = [&](size_t first, size_t last) { std::fill(buffer.get() + first, buffer.get() + last, 1); };
   const auto seconds = [&](const auto& work) {
     const double start = wall_seconds();
@@ -95,7 +95,7 @@ std::map<std::string, double> runs_of(const EngineEntry& entry, const Json& way)
   return {{graph::kVerify, 1}};
 }
 
-// Of the committed tokens, of a ring those of its window: their rows in every cache that the graph reads, in a drafter once for
+// Return the bytes of committed rows that a run reads, of a ring those of its window, in every cache of the graph; of a drafter once for
 // every depth.
 int64_t cache_bytes(const Manifest& manifest, const Graph& graph, int64_t context) {
   int64_t found = 0;
@@ -110,7 +110,7 @@ int64_t cache_bytes(const Manifest& manifest, const Graph& graph, int64_t contex
   return found;
 }
 
-// What one way of decoding reads, in bytes, and how it fares. window: its tokens in a round.
+// Return the bytes that one mode of decoding reads, and its share of the bandwidth. window: its tokens in a round.
 Json traffic(const Bundle& bundle, const std::map<std::string, WeightReads>& reads, int64_t context, const Json& way,
              int64_t window, double bandwidth) {
   const Manifest& manifest = bundle.manifest();

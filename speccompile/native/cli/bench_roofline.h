@@ -11,13 +11,13 @@
 
 namespace spc::cli {
 
-// Of one run of a graph. whole: bytes of the weights that are read to their end, as often as a node reads them; row: bytes
+// Bytes of weights that one run of a graph reads. whole: of weights that are read to their end, as often as a node reads them; row:
 // of one row of every table in which tokens are looked up, each as often as a node does.
 struct WeightReads {
   int64_t whole = 0, row = 0;
 };
 
-// What one run of the graph in this ONNX file reads of its weights, wherever they lie. Nodes of subgraphs count as if they
+// Return the bytes of weights that one run of the graph in this ONNX file reads. Nodes of subgraphs count as if they
 // ran once. Throws FileError, Error(kEngine) for what is no ONNX file.
 WeightReads weight_reads(const std::string& path);
 

@@ -12,7 +12,7 @@
 namespace spc::cli {
 namespace {
 
-// What was said in its order, everything on lines of its own: a turn, its answer, .., the last turn.
+// Return a conversation in lines: a turn, its answer, .., the last turn.
 std::string in_lines(const Question& question, const std::vector<std::string>& answers) {
   std::string text;
   for (size_t turn = 0; turn < answers.size(); ++turn)

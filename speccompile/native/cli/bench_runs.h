@@ -30,11 +30,11 @@ struct Generation {
   double rate() const { return seconds > 0 ? static_cast<double>(count()) / seconds : 0; }
   // Without the prefill and the token that it gives; nothing without a round.
   std::optional<double> decode_rate() const;
-  // Of the prefill; the first draft is made in it.
+  // Return the seconds of the prefill, in which the first draft is made.
   double first_token() const;
-  // Of the rounds beside their graphs.
+  // Return the seconds of the rounds outside of their graphs.
   double host() const { return seconds - prefill - verify - draft; }
-  // Of each round, in the order of `gaps`; the last gives no more than the end of the generation lets through.
+  // Return the new tokens of each round, in the order of `gaps`; of the last those before the generation's end.
   std::vector<int64_t> new_tokens() const;
 };
 

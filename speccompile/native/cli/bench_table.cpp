@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kTitle = 26, kWay = 16, kWidth = 8, kDepth = 6, kGroup = 10;  // characters of columns
 
-// A row of the ways: its title, a value or a part of one ("round_seconds", "p50"), what it is multiplied by, and its form.
+// A row of the table of both modes: title, field of the report and part of the field ("round_seconds", "p50"), factor and format.
 struct Row {
   const char *title, *name, *part;
   double factor;
@@ -46,7 +46,7 @@ std::string cell(const Json& value, const char* form, double factor = 1) {
 
 std::string percent(const Json& value) { return cell(value, "%.0f%%", 100); }
 
-// How tokens were chosen, and drafts accepted.
+// Describe the choice of tokens, and the acceptance of drafts.
 std::string choices(const Json& report) {
   std::string line = report["decoding"].text() + " decoding at temperature " + cell(report["temperature"], "%g");
   if (!report["seed"].is_null()) line += ", seed " + report["seed"].dump();
@@ -57,7 +57,7 @@ std::string choices(const Json& report) {
   return line + ", " + report["draft_length"].text() + " draft length";
 }
 
-// What was run, and where.
+// Describe the run and the machine.
 std::string head(const Json& report) {
   const auto told = [&](const char* name) {
     const Json& value = report[name];
@@ -151,7 +151,7 @@ std::string roofline(const Json& found) {
   return text;
 }
 
-// Whether both ways gave the same tokens, and where they first did not.
+// Say whether both modes gave the same tokens, and where they first differ.
 std::string equality(const Json& report) {
   if (report["equal_prompts"].is_null())
     return "drafts are drawn: the two ways give other tokens, by the same probabilities";

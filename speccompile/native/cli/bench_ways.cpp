@@ -11,7 +11,7 @@ namespace {
 constexpr double kPercentiles[] = {50, 90, 99};
 constexpr size_t kAll = static_cast<size_t>(-1);
 
-// As numpy's: on the line between the two nearest values. `sorted` has one or more.
+// Return numpy's percentile: interpolated between the two nearest values. `sorted` has one or more.
 double percentile(const std::vector<double>& sorted, double share) {
   const double place = share / 100 * static_cast<double>(sorted.size() - 1), below = std::floor(place), part = place - below;
   const double low = sorted[static_cast<size_t>(below)],

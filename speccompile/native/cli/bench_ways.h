@@ -1,4 +1,4 @@
-// What the generations of a benchmark say, as the objects of `bench --json` (speccompile/measure/bench/mode.py, groups.py,
+// Statistics of a benchmark's generations, as the objects of `bench --json` (speccompile/measure/bench/mode.py, groups.py,
 // acceptance.py).
 #pragma once
 

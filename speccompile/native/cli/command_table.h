@@ -9,7 +9,7 @@ namespace spc::cli {
 
 inline constexpr const char* kProgramName = "speccompile-native";
 
-// What an option takes: kWhole is any whole number, kChoice one of the words of the metavar [word|word].
+// Values of an option: kWhole is any whole number, kChoice one of the words of the metavar [word|word].
 enum class Takes { kFlag, kText, kPath, kWhole, kNumber, kChoice };
 
 // metavar: "" for a flag; letter: the short form; alias: another spelling, which is not in the help; range: of a
@@ -38,7 +38,7 @@ struct Command {
   const Option* end() const { return options + option_count; }
 };
 
-// Of every command.
+// Option of every command.
 inline constexpr Option kHelp = {"--help", "", Takes::kFlag, "Show this message and exit.", 'h'};
 
 inline constexpr Option kProgramOptions[] = {
@@ -65,9 +65,9 @@ inline constexpr Option kGenerateOptions[] = {
     {"--task", "NAME", Takes::kText, "transcribe, the default, or translate, into English."},
     {"--max-new-tokens", "INTEGER RANGE", Takes::kWhole, "At most this many.  [default: 128; x>=1]", 'n', false, "--max-tokens", "x>=1", 1, HUGE_VAL},
     {"--temperature", "T", Takes::kNumber, "0 is greedy decoding, 1 draws from the target's own probabilities.  [default: 0.0]", 't'},
-    {"--top-k", "N", Takes::kWhole, "Draw from the N most probable tokens; 0 is all."},
-    {"--top-p", "P", Takes::kNumber, "Draw from the fewest tokens that add up to P."},
-    {"--min-p", "P", Takes::kNumber, "Draw from tokens at least P times as probable as the best."},
+    {"--top-k", "N", Takes::kWhole, "Draw from this many of the most probable tokens; 0 is all."},
+    {"--top-p", "P", Takes::kNumber, "Draw from the fewest tokens that have this probability together."},
+    {"--min-p", "P", Takes::kNumber, "Draw from tokens with at least this share of the best one's probability."},
     {"--repetition-penalty", "R", Takes::kNumber, "Above 1, makes tokens less likely that were there before; 1 is the default."},
     {"--seed", "N", Takes::kWhole, "Equal seeds give equal tokens; by default a new one is drawn."},
     {"--json-schema", "FILE", Takes::kText, "The new text is JSON that this schema allows; - for stdin."},
@@ -175,9 +175,9 @@ inline constexpr Option kBenchOptions[] = {
     {"--engine", "NAME", Takes::kText, "Engine of the bundle; by default the first that can run here."},
     {"--fixed-draft-length", "", Takes::kFlag, "Draft in full in every round, whether it pays or not."},
     {"--temperature", "T", Takes::kNumber, "0 is greedy decoding, 1 draws from the target's own probabilities.  [default: 0.0]", 't'},
-    {"--top-k", "N", Takes::kWhole, "Draw from the N most probable tokens; 0 is all."},
-    {"--top-p", "P", Takes::kNumber, "Draw from the fewest tokens that add up to P."},
-    {"--min-p", "P", Takes::kNumber, "Draw from tokens at least P times as probable as the best."},
+    {"--top-k", "N", Takes::kWhole, "Draw from this many of the most probable tokens; 0 is all."},
+    {"--top-p", "P", Takes::kNumber, "Draw from the fewest tokens that have this probability together."},
+    {"--min-p", "P", Takes::kNumber, "Draw from tokens with at least this share of the best one's probability."},
     {"--repetition-penalty", "R", Takes::kNumber, "Above 1, makes tokens less likely that were there before; 1 is the default."},
     {"--seed", "N", Takes::kWhole, "Equal seeds give equal tokens; by default a new one is drawn."},
     {"--json", "", Takes::kFlag, "Print one JSON object."},

@@ -1,4 +1,4 @@
-// What the commands share: their functions, options of sampling, and how they open a bundle.
+// Shared by the commands: their functions, options of sampling, and the opening of a bundle.
 #pragma once
 
 #include <memory>

@@ -52,7 +52,7 @@ void leave(int number) {
   _exit(kSignal + number);
 }
 
-// What is ignored stays ignored: `nohup` has the end of the terminal ignored, a shell Ctrl-C for what runs behind.
+// Ignored signals stay ignored: `nohup` ignores the end of the terminal, a shell Ctrl-C for background jobs.
 void leave_on_signals() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before{};

@@ -1,4 +1,4 @@
-// What --help prints, in the columns that click makes of it.
+// Text of --help, in click's columns.
 #include <algorithm>
 
 #include "options.h"

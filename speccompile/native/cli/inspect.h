@@ -1,4 +1,4 @@
-// What a bundle holds, in lines (speccompile/cli/inspect.py).
+// Contents of a bundle, in lines (speccompile/cli/inspect.py).
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace spc::cli {
 
-// Of a buffer in the manifest: a number, or a product where a width varies from run to run. Throws Error(kBundle) for a
+// Return the bytes of a buffer in the manifest: a number, or a product if a width varies from run to run. Throws Error(kBundle) for a
 // dtype of unknown size. rows: of the batch, which all lie in memory.
 Json size_in_bytes(const Json& buffer, int64_t rows);
 // The caches of the first engine of a manifest: bytes of a token, dtypes if they are quantized, rings, and the longest text in a

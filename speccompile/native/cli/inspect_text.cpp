@@ -66,7 +66,7 @@ std::string method(const Json& manifest) {
   return parameters.empty() ? name : name + " (" + joined(parameters, ", ") + ")";
 }
 
-// What is looked up for the drafter, behind its drafts, and in their place.
+// Describe the lookups of a drafter: those after its drafts, and those instead of them.
 std::string looked_up(const Json& drafter) {
   std::string found;
   if (const Json& inner = drafter["inner"]; !inner.is_null())

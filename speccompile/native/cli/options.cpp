@@ -35,7 +35,7 @@ std::string see(const std::string& path) { return "see " + path + " --help"; }
               nearest.empty() ? see(path_of(command)) : "did you mean " + nearest + "?");
 }
 
-// What click says where it has no command at hand.
+// Throw click's error outside of a command.
 [[noreturn]] void refuse_use(const std::string& name, const char* reason) {
   throw Error(Kind::kUsage, "Option " + python_repr(name) + " " + reason, see(kProgramName));
 }

@@ -15,7 +15,7 @@ namespace spc::cli {
 // Return what a command is called by: "speccompile-native generate".
 std::string path_of(const Command& command);
 
-// What was given. Options that were not are null, false or empty.
+// Parsed arguments. Options that are absent are null, false or empty.
 class Arguments {
  public:
   // Throws Error(kUsage) for an option that the command does not have, or that lacks its value.
@@ -44,7 +44,7 @@ class Arguments {
   std::vector<Given> given_;
 };
 
-// As `--help` prints it; commands: (name, a line) of the program's.
+// Return the text of `--help`. commands: (name, a line) of the program's.
 std::string help_of(const Command& command, const std::vector<std::pair<std::string, std::string>>& commands = {});
 
 // A number as Python's int() and float() read it. Below zero a whole one comes as a double, as requests have it.

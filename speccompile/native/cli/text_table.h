@@ -13,7 +13,7 @@ std::string left(const std::string& text, size_t width);
 std::string right(const std::string& text, size_t width);
 // A line for each row, every column as wide as its widest cell.
 std::vector<std::string> columns(const std::vector<Cells>& rows);
-// As printf writes a number: "%.2f".
+// Return a number as printf writes it: "%.2f".
 std::string number(const char* form, double value);
 
 }  // namespace spc::cli

@@ -17,7 +17,7 @@ using Kind = LarkTerm::Kind;
 
 constexpr size_t kDeepest = 500;  // of names in each other, on the stack
 
-// As a regular expression.
+// Return a text as a regular expression.
 std::string escaped(const std::string& text) {
   std::string found;
   for (const char c : text) {

@@ -1,4 +1,4 @@
-// What a grammar in Lark's form says, as a tree.
+// Syntax tree of a grammar in Lark's form.
 #pragma once
 
 #include <map>

@@ -26,7 +26,7 @@ std::string either(const std::vector<std::string>& parts) {
 
 size_t digits_of(int64_t value) { return std::to_string(value).size() - (value < 0); }
 
-// As Rust writes a number: no exponent.
+// Return a number as Rust writes it: without exponent.
 std::string written(double value) {
   std::string text = python_repr(value);
   if (const size_t at = text.find('e'); at != std::string::npos) {

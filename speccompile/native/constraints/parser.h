@@ -30,7 +30,7 @@ class Parser {
     int rule, dot, origin;
     bool operator==(const Item& other) const { return rule == other.rule && dot == other.dot && origin == other.origin; }
   };
-  // What may be going on behind some lexemes. Rows that were read once are kept. next: accepted lexemes -> the row behind them.
+  // Earley items after some lexemes. Rows that were computed once are kept. next: accepted lexemes -> the row after them.
   struct Row {
     std::vector<Item> items;
     std::vector<int> allowed;  // lexemes
@@ -38,7 +38,7 @@ class Parser {
     bool accepts, can_advance;
     std::vector<std::pair<int, int>> next;
   };
-  // Where a byte has led. has_begun: a lexeme has.
+  // State after a byte. has_begun: a lexeme has begun.
   struct Place {
     int row, state;
     bool has_begun;

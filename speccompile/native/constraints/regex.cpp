@@ -57,7 +57,7 @@ class Evaluation {
     return found;
   }
 
-  // Where some options are anchored, the others take what stands around them.
+  // If some options are anchored, the others match the text around them too.
   Part choice(const RegexNode& node, bool at_begin, bool at_end) {
     Part found{kNothing};
     std::vector<Part> parts;

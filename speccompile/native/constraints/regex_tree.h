@@ -1,4 +1,4 @@
-// What a regular expression says, as a tree.
+// Syntax tree of a regular expression.
 #pragma once
 
 #include <string_view>
@@ -33,7 +33,7 @@ class RegexClasses {
   uint32_t character();
   // The class behind [.
   unicode::Set brackets(bool caseless, int depth);
-  // What a backslash and its letter stand for, where they are a set: \d, \p{..}; empty for others.
+  // Return the set of a backslash and its letter: \d, \p{..}; empty for others.
   unicode::Set escaped_set();
   // The character of an escape, behind the backslash.
   uint32_t escaped_character();

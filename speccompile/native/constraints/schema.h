@@ -28,7 +28,7 @@ struct Schema {
   Bounds bounds = {};                   // kNumber
   bool is_integer = false;              // kNumber
   std::optional<Decimal> multiple = {};  // kNumber
-  // Of kString characters, of kArray items, of kObject properties.
+  // Number of characters of a kString, items of a kArray, properties of a kObject.
   size_t least = 0;
   std::optional<size_t> most = {};
   std::optional<Expr> pattern = {};        // kString

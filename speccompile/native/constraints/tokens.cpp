@@ -16,7 +16,7 @@ namespace {
   throw Error(Kind::kUsage, "constraint: this tokenizer's tokens have no bytes that are known: " + why, "leave constraints out");
 }
 
-// How the tokenizer's names of tokens stand for bytes.
+// Spelling of bytes in the tokenizer's names of tokens.
 struct Spelling {
   bool is_byte_level = false, has_byte_fallback = false;
   std::string space = " ";

@@ -88,8 +88,8 @@ SPC_API spc_error *spc_request_add_stop(spc_request *request, const char *text, 
 /* A token that ends a sequence, which keeps it, like an end token of the target's. */
 SPC_API spc_error *spc_request_add_stop_token(spc_request *request, int64_t id);
 /* Options by the names and with the defaults of Python's `Bundle.generate_batch`.
- * numbers:  temperature 0, top_p 1, min_p 0, repetition_penalty 1
- * integers: max_new_tokens 128, top_k 0, seed (by default drawn), num_return_sequences 1, top_logprobs 0; and 0 or 1:
+ * numbers:  options of sampling such as temperature 0 and top_p 1
+ * integers: such as top_k 0 and seed; max_new_tokens 128, num_return_sequences 1, top_logprobs 0; and 0 or 1:
  *           autoregressive 0, adaptive 1, logprobs 0, ignore_eos 0, chat 0, truncate 0 (1 drops the first tokens of a prompt
  *           that leaves no room for max_new_tokens, which is otherwise refused where it is beyond the bundle's max_length)
  * prompt: the option of that prompt alone (0 is the first), SPC_ALL for all. */

@@ -86,14 +86,14 @@ class Request {
   // The adapter of a prompt, or of all, by its name in the session; "" for none.
   Request &adapter(const std::string &name, size_t prompt = SPC_ALL) & { return done(spc_request_set_adapter(get(), prompt, name.c_str())); }
   Request &&adapter(const std::string &name, size_t prompt = SPC_ALL) && { return std::move(this->adapter(name, prompt)); }
-  // What a target with an encoder reads, of a prompt or of all; a prompt is then the beginning of the answer, and may be left out.
+  // Set the source of a target with an encoder, of a prompt or of all; a prompt is then the beginning of the answer, and may be left out.
   Request &source(std::string_view text, size_t prompt = SPC_ALL) & { return done(spc_request_set_source(get(), prompt, text.data(), text.size())); }
   Request &source(const std::vector<int64_t> &ids, size_t prompt = SPC_ALL) & { return done(spc_request_set_source_tokens(get(), prompt, ids.data(), ids.size())); }
   template <class Source>
   Request &&source(const Source &given, size_t prompt = SPC_ALL) && {
     return std::move(this->source(given, prompt));
   }
-  // What a target that hears hears: samples in [-1, 1] at its own rate, or the bytes of a WAV file.
+  // Set the sound of a target that hears: samples in [-1, 1] at its own rate, or the bytes of a WAV file.
   Request &audio(const std::vector<float> &samples, size_t prompt = SPC_ALL) & { return done(spc_request_set_audio(get(), prompt, samples.data(), samples.size())); }
   Request &&audio(const std::vector<float> &samples, size_t prompt = SPC_ALL) && { return std::move(this->audio(samples, prompt)); }
   Request &audio_file(std::string_view data, size_t prompt = SPC_ALL) & { return done(spc_request_set_audio_file(get(), prompt, data.data(), data.size())); }
@@ -101,7 +101,7 @@ class Request {
   // An option that is a text: source_language, target_language, task.
   Request &set_text(const std::string &name, const std::string &value) & { return done(spc_request_set_text(get(), name.c_str(), value.c_str())); }
   Request &&set_text(const std::string &name, const std::string &value) && { return std::move(this->set_text(name, value)); }
-  // What the new text has to be: "json_object", "json_schema", "regex", "grammar", or "choice" with a JSON list of texts.
+  // Constrain the new text: "json_object", "json_schema", "regex", "grammar", or "choice" with a JSON list of texts.
   Request &constraint(const char *kind, std::string_view text = {}) & { return done(spc_request_set_constraint(get(), kind, text.data(), text.size())); }
   Request &&constraint(const char *kind, std::string_view text = {}) && { return std::move(this->constraint(kind, text)); }
   // A picture of a prompt: 3 bytes a pixel, row by row; or the bytes of a file.
@@ -109,7 +109,7 @@ class Request {
   Request &&image(const uint8_t *rgb, size_t width, size_t height, size_t prompt = 0) && { return std::move(this->image(rgb, width, height, prompt)); }
   Request &image_file(std::string_view data, size_t prompt = 0) & { return done(spc_request_add_image_file(get(), prompt, data.data(), data.size())); }
   Request &&image_file(std::string_view data, size_t prompt = 0) && { return std::move(this->image_file(data, prompt)); }
-  // How the picture of a prompt that was added last is read: "low" with fewer tokens, "auto" and "high" as the target does itself.
+  // Set the detail of the picture that was added last: "low" with fewer tokens, "auto" and "high" as the target does itself.
   Request &image_detail(const std::string &detail, size_t prompt = 0) & { return done(spc_request_set_image_detail(get(), prompt, detail.c_str())); }
   Request &&image_detail(const std::string &detail, size_t prompt = 0) && { return std::move(this->image_detail(detail, prompt)); }
   spc_request *get() const noexcept { return handle_.get(); }
@@ -169,7 +169,7 @@ class Bundle {
   std::unique_ptr<spc_bundle, Freed<&spc_bundle_free>> handle_;
 };
 
-// What came out of a row.
+// Result of a row.
 class Result {
  public:
   explicit Result(spc_result *result) : handle_(result) {}
@@ -208,7 +208,7 @@ class Session {
     check(spc_session_propose(get(), asked->proposer ? &Asked::call : nullptr, asked.get()));
     asked_ = std::move(asked);
   }
-  // What the drafter has learned: forgotten, written into a file, or gone on from.
+  // Persistent drafter state: reset, saved into a file, or loaded from one.
   void reset_kept() { check(spc_session_reset_kept(get())); }
   void save_kept(const std::string &path) const { check(spc_session_save_kept(get(), path.c_str())); }
   void load_kept(const std::string &path) { check(spc_session_load_kept(get(), path.c_str())); }
@@ -233,7 +233,7 @@ class Session {
     return !done;
   }
   size_t rows() const { return spc_session_rows(get()); }
-  // What the last step has added; valid until the next one.
+  // Return the text that the last step has added; valid until the next one.
   std::string_view new_text(size_t row = 0) const {
     const char *text = nullptr;
     size_t size = 0;

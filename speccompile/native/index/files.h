@@ -12,7 +12,7 @@ namespace spc {
 // Ends a document: no token, and above all of them.
 constexpr uint32_t kSeparator = static_cast<uint32_t>(kIndexSeparator);
 
-// Of a chunk: uint32 [n], big-endian, and the suffix array over them, int32 [n], little-endian.
+// Return the names of a chunk's files: tokens uint32 [n], big-endian, and their suffix array int32 [n], little-endian.
 std::string tokens_file(size_t chunk);
 std::string suffixes_file(size_t chunk);
 

@@ -23,7 +23,7 @@ class RetrievalProposer {
   // Throws Error(kBundle).
   RetrievalProposer(const std::string& folder, size_t drafts, size_t depth);
 
-  // Where the longest end has nothing behind it, as at the end of a document, the next shorter one is asked.
+  // Return the drafts. If nothing follows the longest end of the text, as at the end of a document, the next shorter one is searched.
   Drafts propose(const std::vector<int64_t>& tokens) const;
 
  private:

@@ -1,4 +1,4 @@
-// Where the end of a text occurs in a corpus: binary search in suffix arrays that are mapped into memory
+// Search for the end of a text in a corpus: binary search in suffix arrays that are mapped into memory
 // (speccompile/index/search.py).
 #pragma once
 
@@ -35,7 +35,7 @@ class Chunk {
   // Throws FileError.
   Chunk(const std::string& tokens, const std::string& suffixes);
 
-  // Those whose suffixes begin with the pattern, which is tokens in big-endian bytes.
+  // Return the places whose suffixes begin with the pattern, which is tokens in big-endian bytes.
   Places places(std::string_view pattern) const;
   // The tokens, at most `depth`, from `skip` behind the suffix at a place on, up to the end of the document or the chunk.
   TokenRow following(size_t place, size_t skip, size_t depth) const;
@@ -59,7 +59,7 @@ class Index {
   std::optional<Match> longest(const std::vector<int64_t>& text, size_t fewest, size_t most) const;
   // The tokens, at most `depth`, that follow at the occurrences: at all, or at so many, spread evenly.
   //
-  // Of n occurrences, in the order of the chunks and of their suffix arrays, those are taken with the numbers
+  // Return continuations. Of n occurrences, in the order of the chunks and of their suffix arrays, those are taken with the numbers
   // i * n / occurrences, for i from 0 on. What follows ends with its document.
   std::vector<TokenRow> continuations(const Match& match, size_t occurrences, size_t depth) const;
 

@@ -15,7 +15,7 @@ struct Waiting {
   uint32_t token;
   std::vector<const TokenRow*> rows;
 
-  // Whether the other comes first: a queue gives its largest.
+  // Return whether the other comes first: a priority queue gives its largest.
   bool operator<(const Waiting& other) const {
     if (rows.size() != other.rows.size()) return rows.size() < other.rows.size();
     if (depth != other.depth) return depth > other.depth;
@@ -24,7 +24,7 @@ struct Waiting {
   }
 };
 
-// What follows a draft, or the text, and of that the best; 0 for all.
+// Return the nodes that follow a draft, or the text; branching: number of the best ones, 0 for all.
 std::vector<Waiting> children(const std::vector<const TokenRow*>& rows, int64_t parent, size_t depth, size_t branching) {
   std::map<uint32_t, std::vector<const TokenRow*>> below;
   for (const TokenRow* const row : rows)

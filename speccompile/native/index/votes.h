@@ -1,4 +1,4 @@
-// What followed at the occurrences, counted: the prefixes that came most often are the drafts (speccompile/index/votes.py).
+// Votes over the continuations of the occurrences: the most frequent prefixes are the drafts (speccompile/index/votes.py).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Attention that reads the cache in place.
 //
-// What a query sees is a row of keys in the order of the text: those of the committed rows, then those of the in-step rows
+// A query sees a row of keys in the order of the text: those of the committed rows, then those of the in-step rows
 // that its bias does not hide. Nothing is computed for what is hidden. So a query's numbers are the same wherever the
 // border between committed and in-step rows lies, and wherever its ancestors stand in a tree's window.
 #pragma once
@@ -98,7 +98,7 @@ struct Together {
   float *weights, *factors, *offsets, *room;
 
   int64_t count() const { return tokens * heads; }
-  // Where the numbers [.., width] of a query begin.
+  // Return the start of a query's numbers [.., width].
   template <class X>
   X* at(X* x, int64_t q, int64_t width) const {
     return x + (first_query + q / heads * query_stride + q % heads) * width;

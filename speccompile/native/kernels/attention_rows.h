@@ -10,7 +10,7 @@
 namespace speccompile {
 namespace SPECCOMPILE_PATH {
 
-// What a query sees: `committed` rows of the cache, the first `turn` of them from row `begin` on, the others, of a ring, from
+// Rows that a query sees: `committed` rows of the cache, the first `turn` of them from row `begin` on, the others, of a ring, from
 // row 0 on; then `in_step` rows, whose numbers and biases stand in order.
 struct Seen {
   int64_t begin, turn, committed, in_step;
@@ -36,7 +36,7 @@ struct Rows {
     return i < seen.committed ? cache + (i - seen.turn) * stride() : in_step + seen.rows[i - seen.committed] * stride();
   }
 
-  // Where `count` rows from the i-th on begin, if they lie side by side; else null. All of them are committed, or none.
+  // Return the start of `count` rows from the i-th on, if they lie side by side; else null. All of them are committed, or none.
   const T* together(const Seen& seen, int64_t i, int64_t count) const {
     const int64_t last = i + count - 1;
     if (i >= seen.committed) {

@@ -64,7 +64,7 @@ bool all_set(unsigned flags, std::initializer_list<int> bits) {
   return true;
 }
 
-// As the processor itself says, and not __builtin_cpu_supports: GCC before 11 and clang before 17 do not know all of these
+// Features as CPUID reports them, and not __builtin_cpu_supports: GCC before 11 and clang before 17 do not know all of these
 // by name, and zig's answer is always no.
 struct Features {
   bool avx2 = false, avx512 = false, avx_vnni = false, amx_int8 = false;

@@ -1,4 +1,4 @@
-// How many rows and columns a product computes together: as many sums as the processor has registers for.
+// Numbers of rows and columns that a product computes together: as many sums as the processor has registers for.
 #pragma once
 
 #include "kernels.h"

@@ -1,4 +1,4 @@
-// What a path offers: functions over a range of rows, of tiles of columns, of units of attention, or of heads, which threads share.
+// Functions of a path, over a range of rows, of tiles of columns, of units of attention, or of heads, which threads share.
 //
 // Whatever the range, the rows beside a row, the path and the number of threads: a number is made by the same operations
 // in the same order, so its bits are the same.
@@ -150,7 +150,7 @@ struct Heads {
   bool interleaved;  // neighbours are turned into each other, not halves
 };
 
-// What is carried from token to token. y [B, T, C] = the sum over `depth` rows, the row's own the last, of row times weight
+// A causal convolution. y [B, T, C] = the sum over `depth` rows, the row's own the last, of row times weight
 // [depth, C], the oldest first, and bias [C]; state [B, depth - 1, C] stands before rows [B, T, C].
 struct Convolution {
   const float *rows, *state, *weight, *bias;

@@ -1,4 +1,4 @@
-// What the kernels are written in: vectors of kWidth columns, whose every operation rounds as IEEE 754 says.
+// Vectors of kWidth columns, in which the kernels are written. Every operation rounds as IEEE 754 says.
 //
 // A path (scalar, AVX2, AVX-VNNI, AVX-512, NEON) defines, in a namespace of its own:
 //
@@ -21,7 +21,7 @@
 //   fetch_ahead     of a place in a weight that is read from its beginning to its end, what lies so many bytes, and four
 //                   times as many, behind it, or as far behind it as the path says
 //
-// How wide a vector is decides nothing but speed. In products a lane is a column, whose sum is made in the order of its
+// The width of a vector decides only speed. In products a lane is a column, whose sum is made in the order of its
 // rows. What is summed over lanes has sixteen of them on every path: `Lanes`, in sums.h.
 //
 // Every function is inlined and static: a copy that was compiled for one processor must not serve another.
@@ -37,7 +37,7 @@ constexpr int kAhead = 2048;
 constexpr int ahead(int places) { return places == 1 ? kAhead : kAhead / 2 / places; }
 
 #define SPC_INLINE static inline __attribute__((always_inline, unused))
-// Of loops over sums that are to stay in registers: clang leaves them in memory where it does not unroll all of it, GCC those of
+// For loops over sums that are to stay in registers: clang leaves them in memory where it does not unroll all of it, GCC those of
 // twelve rows. Of fewer it unrolls by itself, and told to do so would make the scalar path's products of integers half as fast.
 #if defined(__clang__) || defined(__AVX512F__)
 #define SPC_UNROLL _Pragma("GCC unroll 12")

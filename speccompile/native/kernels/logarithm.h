@@ -6,7 +6,7 @@
 
 namespace speccompile {
 
-// As a float64 has it, rounded: minus infinity of 0, no number below it.
+// Return the logarithm of a float64, rounded to float32: minus infinity of 0, NaN below it.
 //
 // x = 2^n m with m from sqrt(1/2) to sqrt(2); log m = 2 artanh(s), s = (m - 1) / (m + 1), |s| < 0.172.
 inline float logarithm(float x) {

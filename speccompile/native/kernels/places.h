@@ -1,4 +1,4 @@
-// Where a block of a product reads and writes: vectors of columns of a weight, rows of x, and rows of the output.
+// Places of a product's blocks: vectors of columns of a weight, rows of x, and rows of the output.
 #pragma once
 
 #include "groups.h"
@@ -8,7 +8,7 @@
 namespace speccompile {
 namespace SPECCOMPILE_PATH {
 
-// Where the columns of a vector begin in a weight of `depth` rows, each with `size` elements a column.
+// Return the start of a vector's columns in a weight of `depth` rows, each with `size` elements a column.
 template <class T>
 SPC_INLINE const T* at_vector(const T* weight, int64_t vector, int64_t depth, int64_t size) {
   return weight + (vector / kParts * depth * kTile + vector % kParts * kWidth) * size;
@@ -43,7 +43,7 @@ SPC_INLINE void fetch_line(const void* p, int c) {
   if (c % kParts == 0) fetch_ahead(p, ahead(places));
 }
 
-// Where a block of a product stands: rows of x, vectors of columns, and rows of the weight.
+// Place of a block of a product: rows of x, vectors of columns, and rows of the weight.
 struct Place {
   int64_t row, vector, begin, end;
 };

@@ -12,7 +12,7 @@ namespace SPECCOMPILE_PATH {
 
 constexpr int64_t kFloatDepth = 1024;  // rows of a float weight that stay in the cache while many rows of x pass by
 
-// How one kind of product is cut into blocks: C vectors beside each other for M rows, at most kRows of them. kPairs: two beside each
+// Blocks of one kind of product: C vectors next to each other for M rows, at most kRows of them. kPairs: two beside each
 // other for rows that find the weight in the cache.
 template <class T>
 struct FloatBlocks {

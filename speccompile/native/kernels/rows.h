@@ -1,4 +1,4 @@
-// What happens to rows between products: normalization, gates, and the rows of heads.
+// Operations on rows between products: normalization, gates, and the rows of heads.
 #pragma once
 
 #include <cstring>

@@ -111,7 +111,7 @@ struct DecodeInt8 {
   void compute(Context& context) const;
 };
 
-// Where the columns of queries, keys and values stand in what holds them, and what they are.
+// Numbers and positions of the columns of queries, keys and values in the tensors that hold them.
 struct HeadColumns {
   explicit HeadColumns(const Info& info);
   int64_t heads, groups, key_width, value_width, query_offset, key_offset, value_offset;

@@ -1,4 +1,4 @@
-// How a thread rounds. Its host may have changed that, for itself or by a library that was linked with -ffast-math.
+// Rounding mode of a thread. Its host may have changed it, itself or by a library that was linked with -ffast-math.
 #pragma once
 
 #include <cstdint>

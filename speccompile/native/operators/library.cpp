@@ -1,4 +1,4 @@
-// What the library gives to others: its operators to ONNX Runtime, and which kernels they run to whoever asks.
+// Exports of the library: its operators for ONNX Runtime, and the name of the kernels' path.
 #include <cstdlib>
 #include <map>
 #include <mutex>

@@ -53,7 +53,7 @@ int64_t tiles_apart(int64_t bytes_of_tile) {
   return (worth_it + kTilesTogether - 1) / kTilesTogether * kTilesTogether;
 }
 
-// The rows of x in eight bits: numbers, scales and sums in one room, which costs less than three where a product takes microseconds.
+// The rows of x in eight bits: numbers, scales and sums in one buffer, which costs less than three where a product takes microseconds.
 class Quantized {
  public:
   Quantized(Context& context, const Run& run, int64_t depth, int64_t block)

@@ -1,4 +1,4 @@
-// What every operator of the library shares: its description for ONNX Runtime, its tensors, threads and errors.
+// Base of all operators of the library: description for ONNX Runtime, tensors, threads and errors.
 //
 // An operator is a class with kName, kInputs, kOutputs (types), a constructor that takes `Info`, and
 // `compute(Context&) const`. Both may throw: `register_operator` makes errors of ONNX Runtime of it.
@@ -36,7 +36,7 @@ struct Shape {
 
 std::string describe(const Shape& shape);
 
-// What went wrong, as the text of ONNX Runtime's error.
+// Failure of an operator, with the text of ONNX Runtime's error.
 class OperatorError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -66,7 +66,7 @@ class Tensor {
   Shape shape_{};
 };
 
-// What a node of the graph says when its session is opened.
+// Attributes and constants of a graph's node when its session is opened.
 class Info {
  public:
   Info(const OrtApi* api, const OrtKernelInfo* info, const char* name) : api_(api), info_(info), name_(name) {}
@@ -122,7 +122,7 @@ class Context {
   ThreadPools* pools_;
 };
 
-// What ONNX Runtime knows of an operator, and the number of threads of the sessions that it was told to; 0 for ONNX Runtime's.
+// Description of an operator for ONNX Runtime, and the threads of its sessions; 0 for ONNX Runtime's own.
 struct Description {
   OrtCustomOp op;  // comes first: ONNX Runtime gives its address
   int threads;

@@ -1,4 +1,4 @@
-// What happens to rows between linear layers.
+// Operators on rows between linear layers.
 #pragma once
 
 #include "../kernels/kernels.h"

@@ -1,4 +1,4 @@
-// Whether an operator shares its work among the threads of the session.
+// Decision whether an operator shares its work among the threads of the session.
 #pragma once
 
 #include <algorithm>

@@ -23,7 +23,7 @@ void expect_counts(const Tensor& count, int64_t batch, int64_t tokens) {
   }
 }
 
-// What is read of a recurrence, whose inputs begin with the key at `first`. The others follow in their order.
+// Return the inputs of a recurrence, which begin with the key at `first`. The others follow in their order.
 Recurrence recurrence(const Context& context, size_t first, bool has_beta) {
   size_t next = first;
   const Tensor key = context.input(next++), value = context.input(next++), decay = context.input(next++);

@@ -122,7 +122,7 @@ void ThreadPool::help(int64_t own) {
   }
 }
 
-// Whether there is any; otherwise the pool ends.
+// Sleep until there is work, and return true; false when the pool ends.
 bool ThreadPool::sleep_until_work(uint64_t seen) {
   std::unique_lock<std::mutex> lock(mutex_);
   sleeping_.fetch_add(1);

@@ -59,7 +59,7 @@ class ThreadPool {
 // The pools of one number of threads, one for each thread that runs graphs.
 class ThreadPools {
  public:
-  // Of all sessions with so many threads; null for 0. They end with the last session.
+  // Return the pools that all sessions with this number of threads share; null for 0. They end with the last session.
   static std::shared_ptr<ThreadPools> of(int threads);
 
   explicit ThreadPools(int threads) : threads_(threads) {}

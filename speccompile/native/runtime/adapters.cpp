@@ -44,7 +44,7 @@ Json object_of(std::string_view text, const std::string& path) {
   refuse(path, "text that is no JSON object", "one", "save the adapter again with peft");
 }
 
-// Whether a value of a config says anything, as Python's bool does.
+// Return Python's bool() of a value of a config.
 bool is_set(const Json& value) {
   if (value.is_bool()) return value.boolean();
   if (value.is_number()) return value.number() != 0;

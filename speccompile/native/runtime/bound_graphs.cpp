@@ -35,7 +35,7 @@ Bound& recent(std::list<Bound>& bound, BoundGraphs& rounds, const typename Bound
   return bound.front();
 }
 
-// How many bytes a line of an array has.
+// Return the bytes of a line of an array.
 size_t line_bytes(const Array& array) { return array.bytes() / static_cast<size_t>(array.shape.front()); }
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace spc {
 namespace {
 
-// What a window of each width can accept, for the policy.
+// Return the number of drafts that a window of each width can accept, for the policy.
 std::map<int, int> accepted_by_width(const Manifest& manifest, int64_t full, bool on_device) {
   std::map<int, int> accepts = {{1, 0}, {static_cast<int>(full), static_cast<int>(manifest.depth)}};
   if (!manifest.is_chain() || on_device) return accepts;

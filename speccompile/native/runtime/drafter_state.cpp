@@ -155,7 +155,7 @@ Json PersistentState::described() const {
   return rows;
 }
 
-// What a file begins with.
+// Return the header of a file.
 std::string PersistentState::header() const {
   Json rows{Json::Object{{kDrafterStateMetadata, metadata()}}};
   const Json states = described();

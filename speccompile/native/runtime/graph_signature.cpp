@@ -83,7 +83,7 @@ class Reader {
   OrtAllocator* allocator_ = nullptr;
 };
 
-// Whether a graph takes what the manifest says: its numbers are equal, and its named sizes may be any.
+// Return whether a graph's input has the manifest's dtype and shape: numbers are equal, named sizes may be any.
 bool fits(const Signature& own, const Tensor& told) {
   if (own.type != onnx_type(told.dtype) || own.sizes.size() != told.shape.size()) return false;
   for (size_t i = 0; i < own.sizes.size(); ++i)

@@ -1,4 +1,4 @@
-// What has to hold before a slot is used, and of what a graph says that it accepted.
+// Checks of a slot before it is used, and of the numbers of tokens that a graph accepted.
 #pragma once
 
 #include <cstdint>

@@ -150,7 +150,7 @@ class OnnxRuntimeEngine : public Engine {
     std::optional<Span> rows;
   };
 
-  // What a run reads or writes of a buffer: where it is over some rows, their lines, which lie together.
+  // Return the part of a buffer that a run reads or writes: the neighbouring lines of its rows, or all of it.
   std::shared_ptr<OrtValue> lines(const Tensor& tensor, const Bound& run) {
     const Shape whole = tensor.concrete_shape(run.widths);
     if (!run.rows || !tensor.is_batched) return view(tensor.buffer, whole, whole, 0);

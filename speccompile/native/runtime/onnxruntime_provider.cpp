@@ -35,7 +35,7 @@ std::pair<std::vector<const char*>, std::vector<const char*>> columns(const Sett
   return found;
 }
 
-// Where a plugin's library lies: where the environment says, or beside ONNX Runtime's own.
+// Return the path of a plugin's library: of the environment variable, or next to ONNX Runtime's.
 std::string plugin_path(const Ort& library, const Provider& provider) {
   const std::string named = environment(provider.variable.c_str());
   if (!named.empty()) return named;

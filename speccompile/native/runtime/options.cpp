@@ -10,34 +10,7 @@
 namespace spc {
 namespace {
 
-// An option of sampling. changes_nothing: the value that a greedy bundle takes as well.
-struct Option {
-  const char* name;
-  Setting Request::*setting;
-  bool is_whole;
-  bool (*accepts)(double);
-  const char* expected;
-  const char* hint;
-  std::optional<double> changes_nothing;
-};
-
-const Option kOptions[] = {
-    {"temperature", &Request::temperature, false,
-     [](double value) { return value >= 0 && value <= static_cast<double>(std::numeric_limits<float>::max()); }, "a number from 0 on",
-     "0 is greedy, 1 the target's own probabilities", 0},
-    {"top_k", &Request::top_k, true, [](double value) { return value >= 0; }, "a whole number from 0 on", "0 keeps all tokens", {}},
-    {"top_p", &Request::top_p, false,
-     [](double value) { return value >= static_cast<double>(std::numeric_limits<float>::min()) && value <= 1; },
-     "a number above 0 and at most 1", "1 keeps all tokens", {}},
-    {"min_p", &Request::min_p, false, [](double value) { return value >= 0 && value <= 1; }, "a number from 0 to 1", "0 keeps all tokens",
-     {}},
-    {"repetition_penalty", &Request::repetition_penalty, false, [](double value) { return value >= kPenalties[0] && value <= kPenalties[1]; },
-     "a number from 0.001 to 1000", "1 is none, more repeats less", 1},
-    {"seed", &Request::seed, true, [](double value) { return value >= 0; }, "a whole number from 0 to 2**64 - 1",
-     "leave it out, and one is drawn", {}},
-};
-
-// What is one value for the whole request.
+// Options with one value for the whole request.
 struct Whole {
   const char* name;
   Setting Request::*setting;
@@ -54,18 +27,19 @@ std::string whole_repr(const Value& value) {
   return is_whole ? std::to_string(static_cast<int64_t>(value.number)) : value.repr();
 }
 
-void check(const Option& option, const std::string& where, const Value& value) {
-  const bool is_kind = !option.is_whole || value.is_whole;
-  if (!is_kind || !option.accepts(value.number))
-    throw Error(Kind::kUsage, where + ": received " + (option.is_whole ? whole_repr(value) : value.repr()) + ", expected " + option.expected,
+void check(const SamplingOption& option, const std::string& where, const Value& value) {
+  const bool is_number = option.kind == SamplingKind::kNumber;
+  if (!(is_number || value.is_whole) || !(value.number >= option.least && value.number <= option.greatest))
+    throw Error(Kind::kUsage, where + ": received " + (is_number ? value.repr() : whole_repr(value)) + ", expected " + option.expected,
                 option.hint);
   if (std::string(option.name) == "temperature" && value.number > 0 && value.number < kMinTemperature)
     throw Error(Kind::kUsage, where + ": received " + value.repr() + ", expected 0, or 0.0001 or more", option.hint);
 }
 
 void check_all(const Request& request, size_t prompts) {
-  for (const Option& option : kOptions) {
-    const Setting& setting = request.*option.setting;
+  for (size_t number = 0; number < std::size(kSamplingOptions); ++number) {
+    const SamplingOption& option = kSamplingOptions[number];
+    const Setting& setting = request.sampling[number];
     if (setting.all) check(option, option.name, *setting.all);
     if (setting.each.size() > prompts)
       throw Error(Kind::kUsage,
@@ -80,10 +54,11 @@ void check_all(const Request& request, size_t prompts) {
 void refuse(const Request& request, size_t prompts, int64_t sequences) {
   std::string received;
   const auto add = [&](const std::string& what) { received += (received.empty() ? "" : ", ") + what; };
-  for (const Option& option : kOptions) {
+  for (size_t number = 0; number < std::size(kSamplingOptions); ++number) {
+    const SamplingOption& option = kSamplingOptions[number];
     for (size_t i = 0; i < prompts; ++i) {
-      const std::optional<Value> value = (request.*option.setting).of(i);
-      if (!value || (option.changes_nothing && value->number == *option.changes_nothing)) continue;
+      const std::optional<Value> value = request.sampling[number].of(i);
+      if (!value || (option.changes_greedy && value->number == option.neutral)) continue;
       add(std::string(option.name) + " " + value->repr());
       break;
     }
@@ -138,19 +113,19 @@ std::vector<int64_t> resolve_ends(const Request& request, const Manifest& manife
 
 SamplingParams row_sampling(const Request& request, size_t prompt, int64_t vocabulary) {
   SamplingParams made;
-  const auto take = [&](const Setting& setting, double& to) {
-    if (const std::optional<Value> value = setting.of(prompt)) to = value->number;
-  };
-  take(request.temperature, made.temperature);
-  take(request.top_p, made.top_p);
-  take(request.min_p, made.min_p);
-  take(request.repetition_penalty, made.repetition_penalty);
-  const std::optional<Value> top_k = request.top_k.of(prompt), seed = request.seed.of(prompt);
-  made.top_k = static_cast<int64_t>(std::min(top_k ? top_k->whole : 0, static_cast<uint64_t>(vocabulary)));
-  if (seed)
-    made.seed = seed->whole;
-  else if (made.temperature > 0)
-    made.seed = fresh_seed();
+  std::optional<uint64_t> seed;
+  for (size_t number = 0; number < std::size(kSamplingOptions); ++number) {
+    const SamplingOption& option = kSamplingOptions[number];
+    const std::optional<Value> value = request.sampling[number].of(prompt);
+    if (!value) continue;
+    if (option.number)
+      made.*option.number = value->number;
+    else if (option.count)
+      made.*option.count = static_cast<int64_t>(std::min(value->whole, static_cast<uint64_t>(vocabulary)));
+    else
+      seed = value->whole;
+  }
+  if (seed || made.temperature > 0) made.seed = seed ? *seed : fresh_seed();
   return made;
 }
 
@@ -184,15 +159,15 @@ std::optional<Value> Setting::of(size_t prompt) const {
 }
 
 void Request::set(size_t prompt, const std::string& name, Value value) {
-  Setting Request::*found = nullptr;
+  Setting* found = nullptr;
   std::string known;
-  for (const Option& each : kOptions) {
-    if (name == each.name) found = each.setting;
-    known += std::string(each.name) + ", ";
+  for (size_t number = 0; number < std::size(kSamplingOptions); ++number) {
+    if (name == kSamplingOptions[number].name) found = &sampling[number];
+    known += std::string(kSamplingOptions[number].name) + ", ";
   }
   for (const Whole& each : kWholes) {
     if (name == each.name) {
-      found = each.setting;
+      found = &(this->*each.setting);
       if (prompt != kAll)
         throw Error(Kind::kUsage, name + ": received a value for one prompt, expected one for all", "set it for all prompts");
     }
@@ -202,7 +177,7 @@ void Request::set(size_t prompt, const std::string& name, Value value) {
     throw Error(Kind::kUsage, "received the option " + python_repr(name) + ", expected one of " + known.substr(0, known.size() - 2),
                 "options have the names of Python's generate_batch");
   if (prompt != kAll) check_prompt_number(name, prompt);
-  Setting& setting = this->*found;
+  Setting& setting = *found;
   if (prompt == kAll) {
     setting.all = value;
   } else {

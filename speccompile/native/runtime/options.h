@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "../bundle/manifest.h"
 #include "../images/pixels.h"
 #include "../text/text.h"
+#include "sampling_table.h"
 
 namespace spc::audio {
 struct Sound;
@@ -24,14 +26,6 @@ class Constraint;
 }
 
 namespace spc {
-
-// Sampling parameters of one sequence.
-struct SamplingParams {
-  double temperature = 0;
-  int64_t top_k = 0;
-  double top_p = 1, min_p = 0, repetition_penalty = 1;
-  uint64_t seed = 0, sequence = 0;
-};
 
 // Number as given by the caller: whole numbers keep their 64 bits.
 struct Value {
@@ -79,17 +73,17 @@ class Request {
   std::string adapter;
   std::map<size_t, std::string> adapters;
   std::map<size_t, std::vector<images::GivenPicture>> images;  // of each prompt, in their order
-  // What a target with an encoder reads: for all prompts, and of each prompt; and the languages of sources and answers.
+  // Sources of a target with an encoder, for all prompts and by prompt; and the languages of sources and answers.
   std::optional<Prompt> source;
   std::map<size_t, Prompt> sources;
   std::optional<std::string> source_language, target_language;
-  Setting temperature, top_k, top_p, min_p, repetition_penalty, seed;
+  Setting sampling[std::size(kSamplingOptions)];  // in the order of that table
   Setting max_new_tokens, num_return_sequences, autoregressive, adaptive, logprobs, top_logprobs, ignore_eos, chat, truncate;
-  // What a target that hears hears: in all prompts, and in each prompt; and what it writes: transcribe, the default, or translate.
+  // Sounds of a target that hears, for all prompts and by prompt; and its task: transcribe, the default, or translate.
   std::optional<SoundPtr> audio;
   std::map<size_t, SoundPtr> sounds;
   std::optional<std::string> task;
-  // Of a window of a transcript: its features, in place of `audio`; and the rules that its text follows, the only one, in place of the
+  // For one window of a transcript: its features, in place of `audio`; and the rules that its only text follows, in place of the
   // target's own. Null for others.
   std::shared_ptr<const audio::Features> features;
   std::shared_ptr<audio::RuleMatcher> rules;

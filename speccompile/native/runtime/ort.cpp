@@ -25,7 +25,7 @@ struct Place {
   std::string path, told_by;
 };
 
-// Where to look, and who says so. What the user names is not replaced by something else.
+// Return the paths to try, each with its origin. A path that the user names is tried alone.
 std::vector<Place> places(const std::string& asked) {
   if (!asked.empty()) return {{asked, "option onnxruntime"}};
   const std::string variable = environment(kOnnxruntimeVariable);
@@ -46,7 +46,7 @@ void* open_first(const std::vector<Place>& places, std::string& taken) {
   throw Error(Kind::kEngine, "found no ONNX Runtime, expected its shared library. Tried " + tried, kHint);
 }
 
-// Its warnings go where ours go; of what it only tells, nothing.
+// Pass on ONNX Runtime's warnings, and none of its information.
 void tell(void*, int level, const char*, const char*, const char*, const char* message) {
   try {
     if (level >= ort::kLogWarning) warn(std::string("ONNX Runtime: ") + message);

@@ -90,7 +90,7 @@ std::string from_root(const std::string& path) {
   return resolved.relative_path().native();
 }
 
-// What an entry says of its packed weights, by ONNX Runtime's key.
+// Return the initializer that carries an entry's packed weights to ONNX Runtime, by its key.
 PlaceholderInitializer carrier(const std::string& key, const Json& packed, const std::string& entry) {
   std::string text = key;
   uint64_t start = 0;
@@ -212,7 +212,7 @@ std::string PrepackedWeights::keep(const std::vector<std::string_view>& buffers,
   return name;
 }
 
-// Whether a file of this content is there, and is now in `part` as well.
+// Return whether a file with this content exists, after linking it into `part`.
 bool PrepackedWeights::is_linked(const std::string& name, const std::string& part) const {
   std::error_code error;
   const std::string wanted = join_path(part, name);

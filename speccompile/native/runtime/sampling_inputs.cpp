@@ -64,13 +64,10 @@ SamplingInputs::SamplingInputs(Engine& engine, const Manifest& manifest)
       batch_(manifest.batch_size),
       tokens_(manifest.tokens),
       history_(engine, manifest),
-      temperature_(engine.host_view(names::kTemperature, {batch_}).floats()),
-      top_p_(engine.host_view(names::kTopP, {batch_}).floats()),
-      min_p_(engine.host_view(names::kMinP, {batch_}).floats()),
-      repetition_penalty_(engine.host_view(names::kRepetitionPenalty, {batch_}).floats()),
-      top_k_(engine.host_view(names::kTopK, {batch_}).ints()),
       new_tokens_(static_cast<size_t>(batch_)),
       streams_(static_cast<size_t>(batch_)) {
+  for (const SamplingOption& option : kSamplingOptions)
+    if (option.kind != SamplingKind::kSeed) settings_.push_back({option, engine.host_view(option.name, {batch_})});
   const Shape shape = {batch_, tokens_};
   if (has_input(manifest, names::kAcceptUniforms)) per_draft_.push_back({engine.host_view(names::kAcceptUniforms, shape), Purpose::kAccept});
   if (has_input(manifest, names::kDraftUniforms)) per_draft_.push_back({engine.host_view(names::kDraftUniforms, shape), Purpose::kDraft});
@@ -112,11 +109,12 @@ int64_t SamplingInputs::write(const Span& rows, const SlotList& taking, int64_t 
 }
 
 void SamplingInputs::set(int64_t slot, const SamplingParams& sampling) {
-  temperature_[slot] = static_cast<float>(sampling.temperature);
-  top_p_[slot] = static_cast<float>(sampling.top_p);
-  min_p_[slot] = static_cast<float>(sampling.min_p);
-  repetition_penalty_[slot] = static_cast<float>(sampling.repetition_penalty);
-  top_k_[slot] = sampling.top_k;
+  for (const SettingInput& each : settings_) {
+    if (each.option.number)
+      each.array.floats()[slot] = static_cast<float>(sampling.*each.option.number);
+    else
+      each.array.ints()[slot] = sampling.*each.option.count;
+  }
 }
 
 }  // namespace spc

@@ -59,6 +59,11 @@ class SamplingInputs {
   int64_t write(const Span& rows, const SlotList& taking, int64_t logit_rows);
 
  private:
+  // A setting of every slot [B], float32 or int64.
+  struct SettingInput {
+    const SamplingOption& option;
+    Array array;
+  };
   struct DraftUniforms {
     Array array;
     Purpose purpose;
@@ -72,8 +77,7 @@ class SamplingInputs {
   Engine& engine_;
   const int64_t batch_, tokens_;
   PenaltyHistory history_;
-  float *const temperature_, *const top_p_, *const min_p_, *const repetition_penalty_;  // [B] each
-  int64_t* const top_k_;
+  std::vector<SettingInput> settings_;
   std::vector<DraftUniforms> per_draft_;
   std::vector<std::vector<float>> new_tokens_;  // by slot
   std::vector<std::vector<UniformStream>> streams_;

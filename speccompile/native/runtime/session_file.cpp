@@ -59,7 +59,7 @@ std::optional<std::pair<Json, int64_t>> entry_of(const std::string& dtype, const
   return std::pair(Json(Json::Object{{"dtype", dtype}, {"shape", list_of(shape)}, {"data_offsets", Json::List{start, end}}}), end);
 }
 
-// What is wrong with the entries of a header before `size` bytes of numbers, "" for nothing. The tensors are then in `file`.
+// Return the problem of a header's entries before `size` bytes of numbers, "" for none. The tensors are then in `file`.
 std::string layout_problem(const Json& entries, std::string_view data, SessionFile& file) {
   int64_t start = 0;
   for (const auto& [name, row] : entries.object()) {

@@ -10,7 +10,7 @@
 
 namespace spc {
 
-// What an encoder reads: the tokens of a text, or features of a sound. key: the same for equal sources alone.
+// Input of an encoder: the tokens of a text, or features of a sound. key: the same for equal sources alone.
 struct Source {
   TokenIds tokens;
   std::string key;

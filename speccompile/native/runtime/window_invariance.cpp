@@ -171,14 +171,14 @@ std::string own_file() {
   return known ? found.dli_fname : "";
 }
 
-// Of its bytes: once a process, as they stay.
+// Return the hash of this library's bytes, computed once a process.
 const std::string& own_hash() {
   // never destroyed: threads may still open bundles
   static const auto* const hash = new std::string(hash_file(own_file()));
   return *hash;
 }
 
-// What was kept; false where it is not in this form.
+// Parse a cached result. Return false if it has another form.
 bool parse(const Json& found, WindowInvariance& to) {
   if (!found["widths"].is_list() || !found["differing"].is_list() || !found["largest"].is_number()) return false;
   for (const Json& each : found["widths"].list()) to.widths.push_back(each.integer());

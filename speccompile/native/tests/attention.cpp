@@ -50,7 +50,7 @@ double product(const float* one, const float* other, int64_t width) {
   return sum;
 }
 
-// Of a head of a token, in float64, into context [its width].
+// Compute the attention of one head of a token in float64, into context [its width].
 void attend_in_doubles(const Attention& a, int64_t b, int64_t token, int64_t head, double* context) {
   const int64_t group = b * a.groups + head / (a.heads / a.groups), position = a.positions[b * a.tokens + token];
   const float* query = a.query + ((b * a.tokens + token) * a.heads + head) * attention_query_width(a);

@@ -1,4 +1,4 @@
-// What a test asks of native/audio: one JSON object a line, and an answer for each. Arrays go through files.
+// Program of tests of native/audio: reads one JSON object a line, and writes an answer for each. Arrays go through files.
 //
 //   {"wav": file, "out": file}                             the rate
 //   {"resample": [rate, wanted], "samples": file, "out": file}

@@ -1,4 +1,4 @@
-// What the tests share: checks, memory that ends where a buffer ends, and numbers that show where sums go wrong.
+// Shared by the tests: checks, memory that ends where a buffer ends, and numbers that show wrong sums.
 #pragma once
 
 #include <sys/mman.h>
@@ -29,7 +29,7 @@
 
 namespace speccompile {
 
-// Where a buffer lies: at the start of its memory, on a cache line, or at its end, wherever that begins. Before and behind
+// Position of a buffer: at the start of its memory, on a cache line, or at its end, wherever that begins. Before and after
 // that memory nothing may be read or written: the processor sees what no sanitizer does, in tiles and masked vectors too.
 // (QEMU 7.2 takes a masked load of AVX for a whole one, and fails here.)
 enum class Place { kStart, kEnd };
@@ -103,7 +103,7 @@ void in_parts(Random& random, int64_t count, F f) {
   }
 }
 
-// What is no number may be any such.
+// Return whether two numbers have the same bits; a NaN equals every NaN.
 inline bool same(float one, float other) {
   return std::memcmp(&one, &other, sizeof one) == 0 || (std::isnan(one) && std::isnan(other));
 }

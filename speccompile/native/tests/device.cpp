@@ -1,5 +1,5 @@
-// Engines on a device without one: what crosses and when, what CUDA is asked, which runs become CUDA graphs. Then, with a
-// library of ONNX Runtime and a bundle, for tests/native/test_native_device.py:
+// Engines of a device, over a fake one: which buffers are copied and when, which functions of CUDA are called, and which runs
+// become CUDA graphs. Then, with a library of ONNX Runtime and a bundle, for tests/native/test_native_device.py:
 //   test_device tokens LIBRARY FOLDER     the processor, over a fake device's memory, gives the tokens that it gives alone
 //   test_device choose LIBRARY FOLDER ENGINE     kind, message and hint of why an engine cannot run here, a line each
 //   test_device open LIBRARY FOLDER ENGINE       the same of why it cannot be opened, where a GPU would work

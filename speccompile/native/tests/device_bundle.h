@@ -49,7 +49,7 @@ inline Generated generate(spc::Engine& engine, const spc::Manifest& manifest, bo
   return found;
 }
 
-// What an engine that is lent again has of others: nothing, in buffers of a single shape.
+// Check that an engine that is lent again holds nothing of its last borrower, in buffers of a single shape.
 inline void check_new(spc::Engine& engine, const spc::Graph& graph) {
   const auto is_fixed = [](const spc::Dimension& size) { return size.width.empty(); };
   for (const spc::Tensor& tensor : graph.inputs) {
@@ -84,7 +84,7 @@ inline void check_lent_engines(spc::SharedEngine& program, const spc::Manifest& 
   CHECK(generate(*one, manifest, true) == expected, "an engine that was stopped is not lent again");
 }
 
-// What a graph left to the processor and a provider that is not there are told as.
+// Check the messages about a graph left to the processor, and about a missing provider.
 inline void check_what_is_told(const spc::Ort& library, const spc::OpenedBundle& bundle, const std::string& file) {
   std::vector<std::string> told;
   spc::log_to([&](spc::Level, const std::string& line) { told.push_back(line); });

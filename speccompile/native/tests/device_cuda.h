@@ -1,4 +1,4 @@
-// What CUDA is asked, and what it refuses; and, where this machine has it, the library itself.
+// Calls and refusals of CUDA, over a fake; and, where this machine has it, over the library itself.
 #pragma once
 
 #include <memory>
@@ -49,7 +49,7 @@ inline void test_what_cuda_refuses_is_said() {
   check_error(refused("SetDevice", 999), spc::Kind::kEngine, "CUDA cannot use the GPU: an error (cudaErrorUnknown)");
 }
 
-// What this machine has: a GPU, or a reason why it has none.
+// Check that this machine has a GPU, or a reason why it has none.
 inline void test_the_library_itself() {
   try {
     const std::shared_ptr<spc::Device> device = spc::open_cuda();

@@ -71,7 +71,7 @@ class AnyEngine : public spc::Engine {
     return outputs;
   }
 
-  // What a run over these rows writes of a buffer.
+  // Return the part of a buffer that a run over these rows writes.
   spc::Array lines(const spc::Tensor& tensor, const spc::Widths& widths, std::optional<spc::Span> rows) {
     if (!rows || !tensor.is_batched) return host_view(tensor.buffer, tensor.concrete_shape(widths));
     const spc::Shape some = spc::shape_for_rows(tensor, widths, rows->size());

@@ -51,7 +51,7 @@ struct FakeMachine {
   }
 };
 
-// What it was asked, in order, as "upload 24" for so many bytes.
+// A device that records its calls in order, as "upload 24" for 24 bytes.
 class FakeDevice : public spc::Device {
  public:
   std::shared_ptr<void> allocate(size_t bytes) override {
@@ -105,7 +105,7 @@ class FakeDevice : public spc::Device {
 
   // Puts work on the stream, as a library does with its kernels.
   void put(std::function<void()> work) { machine->stream.push_back(std::move(work)); }
-  // What it was asked since the last time.
+  // Return the calls since the last time.
   std::vector<std::string> asked() { return std::exchange(machine->calls, {}); }
 
   const std::shared_ptr<FakeMachine> machine = std::make_shared<FakeMachine>();

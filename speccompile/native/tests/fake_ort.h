@@ -1,4 +1,4 @@
-// What stands in for ONNX Runtime: enough of its interface to run one operator of the library at a time, on real threads,
+// A fake of ONNX Runtime: enough of its interface to run one operator of the library at a time, on real threads,
 // over memory that ends where a tensor ends.
 #pragma once
 

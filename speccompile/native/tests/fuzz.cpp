@@ -47,7 +47,7 @@ bool allowed(Work work) {
   return false;
 }
 
-// What is written is read again as what it was.
+// Check that a written value is read again as it was.
 spc::Json parsed(const std::string& input) {
   const spc::Json data = spc::Json::parse(input);
   const std::string written = data.canonical();
@@ -193,7 +193,7 @@ const Target* target_of(char letter) {
   return nullptr;
 }
 
-// Where the files lie that are written for an input, and one that a hashes.json may list.
+// Make the folder of the files that are written for an input, and one file that a hashes.json may list.
 void make_folder(const std::string& where) {
   folder = where;
   std::filesystem::create_directories(folder);
@@ -233,7 +233,7 @@ struct Corpus {
   int tried = 0, taken = 0;
   double slowest = 0;
 
-  // Those that were taken are changed further; the others lead nowhere.
+  // Keep accepted inputs, which are changed further; the others lead nowhere.
   void keep(const std::string& input, Mutator& mutator) {
     constexpr size_t kMost = 500, kLargest = 1 << 16;
     if (input.size() > kLargest) return;

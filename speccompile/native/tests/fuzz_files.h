@@ -24,7 +24,7 @@ inline spc::Manifest learner() {
   return manifest;
 }
 
-// What is read is what is written again.
+// Check that a state that was read is written again as it was.
 inline void read_kept(const std::string& path) {
   const spc::Manifest manifest = learner();
   AnyEngine engine(manifest.engines[0], 1);
@@ -47,7 +47,7 @@ inline std::string written_kept(const std::string& path) {
 
 constexpr size_t kMostOfSession = 1 << 16;  // bytes
 
-// What is read is what is written again. trusted: see `read_session`.
+// Check that a state that was read is written again as it was. trusted: see `read_session`.
 inline void read_any_session(const std::string& path, bool trusted) {
   const spc::SessionFile file = spc::read_session(path, kMostOfSession, trusted);
   spc::write_session(path + ".again", file);

@@ -1,4 +1,4 @@
-// What clients and checkpoints give a server, which nobody should trust: chat templates, and requests as they come.
+// Untrusted input of clients and checkpoints: chat templates, and requests as they come.
 #pragma once
 
 #include <string>

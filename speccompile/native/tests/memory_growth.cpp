@@ -11,7 +11,7 @@
 namespace speccompile {
 namespace {
 
-// Of this process: what must not grow.
+// Resources of this process, which must not grow.
 struct Held {
   long long resident = 0, threads = 0, files = 0;  // of memory in KiB
 };

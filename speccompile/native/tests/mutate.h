@@ -75,7 +75,7 @@ class Mutator {
     }
   }
 
-  // What a manifest says of a tensor: of another one, or anything. Returns whether the document has any.
+  // Replace a tensor's entry in a manifest by that of another one, or by anything. Returns whether the document has any.
   bool change_tensor(spc::Json& document) {
     std::vector<spc::Json*> values, tensors;
     collect(document, values);

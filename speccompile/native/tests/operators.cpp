@@ -307,7 +307,7 @@ void check_refusals() {
 }  // namespace
 
 int main() {
-  // Of each format, so many columns that threads share them, and so few rows, so many, and none.
+  // For each format: columns enough that threads share them, with few rows, many, and none.
   for (const int64_t count : {0, 1, 4, 10}) {
     check_threads(linear("LinearFloat32", count, 70, 530));
     check_threads(linear("LinearBFloat16", count, 70, 1030));

@@ -34,7 +34,7 @@ struct Quantized {
   int64_t number(int64_t row, int64_t k) const { return numbers[row * rows.depth + k]; }
 };
 
-// What integers say about a block of x.
+// Check the integers of a block of x.
 void check_quantized(const Quantized& q, int64_t count, int64_t depth, const char* path) {
   for (int64_t row = 0; row < count; ++row) {
     bool finite = true;
@@ -194,7 +194,7 @@ int main() {
     for (int64_t rows = 1; rows <= 64; ++rows) test_int8(rows, 1 + rows * 5 % 130, 1 + rows * 7 % 50, ends);
     for (const int64_t columns : {1, 15, 16, 17, 31, 33, 64, 65, 130}) test_int8(1 + columns % 40, 64, columns, ends);
   }
-  // As deep as sums fit into 32 bits, where those of the unsigned bytes do not.
+  // The depth at which sums still fit into 32 bits, where those of the unsigned bytes do not.
   test_int8(3, 1 << 17, 3, true);
   test_int8(10, 1 << 17, 3, true);
   for (const bool ends : {false, true}) {

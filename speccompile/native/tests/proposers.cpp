@@ -1,4 +1,4 @@
-// Proposers and kept states over speccompile.hpp; of a bundle that takes none of them, what is said.
+// Proposers and persistent drafter states over speccompile.hpp, and the errors of a bundle that takes neither.
 //
 //   test_proposers BUNDLE LIBRARY_OF_ONNXRUNTIME
 #include <cstdio>
@@ -28,7 +28,7 @@ void check_refused(int kind, F f) {
 
 const Tokens kPrompt = {5, 6, 7};
 
-// A whole generation, whose rounds have all drafts or none. rounds: gets how many there were.
+// Return the tokens of a generation whose rounds have all drafts or none. rounds: receives their number.
 Tokens tokens_of(Session& session, bool drafts = true, size_t* rounds = nullptr) {
   Request request;
   request.prompt(kPrompt).set("max_new_tokens", kNewTokens);
@@ -39,7 +39,7 @@ Tokens tokens_of(Session& session, bool drafts = true, size_t* rounds = nullptr)
   return session.result().tokens();
 }
 
-// Whoever knows how texts go on drafts them whole: rounds are few, and tokens the same. Drafts that no room is left for are
+// A proposer that knows the continuation drafts all of it: rounds are few, and tokens the same. Drafts beyond the capacity are
 // left out.
 void test_what_is_known(const Bundle& bundle) {
   Session session(bundle);
@@ -93,7 +93,7 @@ void test_what_is_thrown(const Bundle& bundle) {
   CHECK(tokens_of(moved) == expected, "other tokens after errors");
 }
 
-// Of a bundle whose drafter learns nothing.
+// A bundle whose drafter learns nothing has no state to save.
 void test_nothing_is_kept(Session& session) {
   const std::string path = "/tmp/speccompile-proposers-" + std::to_string(getpid());
   session.reset_kept();

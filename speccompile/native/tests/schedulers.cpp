@@ -204,7 +204,7 @@ void test_wrong_calls(const Bundle& bundle, const Known& known) {
   check_answer(submission, known);
 }
 
-// What a wake-up does with the scheduler that calls it: it is told that it cannot wait for itself, and may free it.
+// A wake-up that waits for the scheduler that calls it, which is refused, and frees it, which is not.
 struct Ending {
   spc_scheduler* scheduler = nullptr;
   std::thread::id submitter = std::this_thread::get_id();

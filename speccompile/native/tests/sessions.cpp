@@ -52,7 +52,7 @@ void test_concurrency(const Arguments& arguments) {
   });
 }
 
-// What comes out of the rows' prompts alone when they are asked for so many tokens, which the rows of a batch had when they
+// Generations from the rows' prompts alone, of as many tokens as the rows of a batch had when they
 // were cut off.
 class Shorter {
  public:
@@ -92,7 +92,7 @@ std::vector<size_t> run(Session& session, bool& cancelled) {
   return had;
 }
 
-// What a generation that was cut off has left: what it had before that round, and no later one runs.
+// Check that a cancelled generation keeps its tokens of earlier rounds, and that no later round runs.
 void check_cancelled(Session& session, Shorter& shorter, const std::vector<size_t>& had) {
   for (const bool again : {false, true}) {
     const Answers left = results_of(session);

@@ -89,13 +89,12 @@ class Slots {
 
   static SamplingParams sampling(const Json& asked) {
     SamplingParams found;
-    for (const auto& [name, value] : asked.object()) {
-      if (name == "temperature") found.temperature = value.number();
-      if (name == "top_k") found.top_k = value.integer();
-      if (name == "top_p") found.top_p = value.number();
-      if (name == "min_p") found.min_p = value.number();
-      if (name == "repetition_penalty") found.repetition_penalty = value.number();
-      if (name == "seed") found.seed = static_cast<uint64_t>(value.integer());
+    for (const SamplingOption& option : kSamplingOptions) {
+      const Json& value = asked[option.name];
+      if (value.is_null()) continue;
+      if (option.number) found.*option.number = value.number();
+      if (option.count) found.*option.count = value.integer();
+      if (option.kind == SamplingKind::kSeed) found.seed = static_cast<uint64_t>(value.integer());
     }
     return found;
   }
@@ -110,7 +109,7 @@ class Slots {
                         {"finish_reason", slot.sequence ? Json(slot.sequence->finish_reason) : Json()}};
   }
 
-  // Of every buffer of one shape, its line of each slot, or the whole of one that all slots share.
+  // Return the digests of every buffer of one shape: of each slot's line, or of the whole if all slots share it.
   Json digests() {
     std::map<std::string, Json> found;
     for (const Graph& graph : bundle_.entry().graphs)

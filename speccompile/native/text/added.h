@@ -50,12 +50,12 @@ class AddedTokens {
   PreTokenizedString split(std::string_view text, bool tracked) const;
 
   std::optional<uint32_t> id(const std::string& token) const;
-  // What decoders see of a token, null for another one.
+  // Return the text of an added token for decoders, null for another token.
   const std::string* token(int64_t id) const;
   bool is_special(int64_t id) const;
-  // As the file writes it; "" for a token that is not special.
+  // Return the text of a special token as the file writes it; "" for another token.
   std::string special_text(int64_t id) const;
-  // Of what decoders see.
+  // Return whether a decoder's text is that of a special token.
   bool is_special_text(std::string_view text) const { return special_.count(std::string(text)) > 0; }
 
  private:

@@ -32,7 +32,7 @@ Precompiled::Precompiled(const std::string& charsmap)
   texts_ = bytes->substr(4 + size);
 }
 
-// What the shortest key that a part begins with stands for.
+// Return the replacement of the shortest key with which a part begins.
 std::optional<std::string_view> Precompiled::found(std::string_view part) const {
   size_t node = offset(units_[0]);
   for (const char byte : part) {

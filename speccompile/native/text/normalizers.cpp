@@ -103,7 +103,7 @@ class ByteLevel : public Normalizer {
   }
 };
 
-// What BERT does before it splits words.
+// Normalization of BERT before words are split.
 class Bert : public Normalizer {
  public:
   Bert(bool cleans, bool spaces_chinese) : cleans_(cleans), spaces_chinese_(spaces_chinese) {}

@@ -30,7 +30,7 @@ class Matcher {
   }
 
  private:
-  // What to do when the way taken fails: go on at `step`, with ..
+  // Alternative to try when a match fails: go on at `step`, with ..
   struct Way {
     enum Kind : uint32_t { kPlace, kShorter, kLonger, kSlot } kind;
     uint32_t step;

@@ -1,4 +1,4 @@
-// What stands behind a backslash in a pattern, and the names of sets of characters.
+// Escapes of patterns, and the names of sets of characters.
 #include <charconv>
 #include <map>
 
@@ -9,7 +9,7 @@ namespace {
 
 using unicode::Set;
 
-// As Oniguruma compares names: in lower case, without spaces, - and _.
+// Return a name as Oniguruma compares it: in lower case, without spaces, - and _.
 std::string plain(std::string_view name) {
   std::string found;
   for (const char c : name)

@@ -18,7 +18,7 @@ Set set_of(const Node& node) {
 
 bool one_character(const Node& node) { return node.kind == Node::Kind::kCharacter || node.kind == Node::Kind::kSet; }
 
-// Whether the node may match without taking anything.
+// Return whether the node may match the empty text.
 bool may_be_empty(const Node& node) {
   switch (node.kind) {
     case Node::Kind::kCharacter: case Node::Kind::kSet: return false;
@@ -30,7 +30,7 @@ bool may_be_empty(const Node& node) {
   }
 }
 
-// How many characters the node takes; none where that is not certain.
+// Return the number of characters that the node matches, if it is fixed.
 std::optional<uint32_t> width(const Node& node) {
   switch (node.kind) {
     case Node::Kind::kCharacter: case Node::Kind::kSet: return 1;

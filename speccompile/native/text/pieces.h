@@ -12,7 +12,7 @@ namespace spc {
 
 struct NormalizedString {
   std::string text;
-  // Where in the text that was given each byte comes from; kept only for Metaspace, which asks what its beginning is.
+  // Position of each byte in the given text; tracked only for Metaspace, which treats the text's beginning differently.
   std::vector<size_t> from;
   bool tracked = false;
 

@@ -26,7 +26,7 @@ uint32_t read_number(const Json& value, const char* name);
 uint32_t read_character(const Json& owner, const char* name);
 const Json::List& read_list(const Json& owner, const char* name);
 
-// What "pattern" says: {"String": ..} or {"Regex": ..}.
+// Return the pattern of the entry "pattern": {"String": ..} or {"Regex": ..}.
 Pattern read_pattern(const Json& owner);
 // Throws NoPart for what the engine lacks.
 Pattern read_regex(const std::string& source);

@@ -1,4 +1,4 @@
-// How a text is split where something matches.
+// Splits of a text at the matches of a pattern.
 #pragma once
 
 #include <string_view>

@@ -14,7 +14,7 @@ class Splitter {
   virtual ~Splitter() = default;
   // Leaves pieces that are added tokens as they are. No piece is empty afterwards.
   virtual void apply(PreTokenizedString& pieces) const = 0;
-  // Whether it asks where a piece comes from.
+  // Return whether it needs the position of a piece in the text.
   virtual bool asks_origin() const { return false; }
 };
 

@@ -103,7 +103,7 @@ std::string IncrementalDetokenizer::decode(const TokenIds& ids) {
   return piece;
 }
 
-// What waits for the rest of a character stands before a stop string that a special token completes, and nothing follows.
+// Return the text before a special token: bytes of an incomplete character come before a stop string that the token completes.
 std::string IncrementalDetokenizer::pass_special(const std::string& special) {
   const std::string rest = pending_.empty() ? "" : new_part(known_, text_->decode(joined(context_, pending_, pending_.size())));
   HeldText whole = held_;
@@ -114,7 +114,7 @@ std::string IncrementalDetokenizer::pass_special(const std::string& special) {
   return stopped_ ? shown : shown + until_stop(special, true);
 }
 
-// What of the held text and `piece` may be shown. hidden: `piece` is a special token's text.
+// Return the part of the held text and `piece` that may be shown. hidden: `piece` is a special token's text.
 std::string IncrementalDetokenizer::until_stop(const std::string& piece, bool hidden) {
   held_.append(piece, hidden);
   const size_t found = held_.first_stop(stop_);

@@ -28,9 +28,9 @@ class Text {
   virtual TokenIds encode(std::string_view text, bool special_tokens = true) const = 0;
   // UTF-8 without special tokens; what is no character is U+FFFD.
   virtual std::string decode(const TokenIds& ids) const = 0;
-  // Those that have text: no special tokens, none beyond the tokenizer's vocabulary.
+  // Return the ids that have text: no special tokens, none beyond the tokenizer's vocabulary.
   virtual TokenIds shown(const TokenIds& ids) const = 0;
-  // Whether the token is one byte of a character that the vocabulary lacks (SentencePiece's byte fallback).
+  // Return whether the token is one byte of a character that the vocabulary lacks (SentencePiece's byte fallback).
   virtual bool is_byte(int64_t id) const = 0;
   // Text of a special token, which no decoded text shows; "" for another token.
   virtual std::string special_text(int64_t id) const = 0;
@@ -53,9 +53,9 @@ class HeldText {
   size_t size() const { return text_.size(); }
   // The text before `end` without special tokens.
   std::string shown(size_t end) const;
-  // Where the stop string begins that is complete first, and of those the longest; npos without one.
+  // Return the position of the stop string that is complete first, of several the longest; npos without one.
   size_t first_stop(const std::vector<std::string>& stops) const;
-  // Where the text begins that may still become a stop string, or the text's size.
+  // Return the position from which the text may still become a stop string, or the text's size.
   size_t first_open(const std::vector<std::string>& stops) const;
 
  private:

@@ -14,7 +14,7 @@ namespace {
 // character of three.
 constexpr int64_t kNfc = 4;
 
-// Whether a pre-tokenizer writes texts as bytes, each of which is a letter, and drops none.
+// Return whether a pre-tokenizer writes texts as bytes, each as a letter, and drops none.
 bool keeps_bytes(const Json& pre_tokenizer) {
   static const std::set<std::string> kept_by = {"ByteLevel", "Metaspace", "Split", "Digits", "Punctuation", "Sequence", "UnicodeScripts"};
   const Json::List& several = pre_tokenizer["pretokenizers"].list();

@@ -22,7 +22,7 @@ namespace {
 constexpr char kRebuild[] = "build the bundle again";
 constexpr char kUseIds[] = "give token ids instead of text, or use the Python runtime";
 
-// As Python's: the place counts characters, and a byte that is none of UTF-8 is a lone surrogate.
+// Throw Python's error: its position counts characters, and an invalid byte is shown as a lone surrogate.
 [[noreturn]] void refuse_bytes(std::string_view text, size_t invalid) {
   size_t characters = 0;
   for (size_t i = 0; i < invalid; ++i) characters += !unicode::continues(text[i]);

@@ -7,7 +7,7 @@
 namespace spc::unicode {
 namespace {
 
-// How many bytes at `at` begin a character: its length when it is whole, else what of it there is, which is at least 1.
+// Bytes at `at` that begin a character: all of it, or those that are there, at least 1.
 struct Prefix {
   size_t size;
   bool whole;

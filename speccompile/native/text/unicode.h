@@ -35,7 +35,7 @@ inline Character decode(std::string_view text, size_t at) {
 
 inline bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
-// Where the character before `at`, which is not the start, begins.
+// Return the start of the character before `at`, which is not 0.
 inline size_t before(std::string_view text, size_t at) {
   do --at;
   while (at > 0 && continues(text[at]));
@@ -89,7 +89,7 @@ class Packed {
   size_t at_ = 0;
 };
 
-// What a run of kFolds or kLowercase does to each of its characters.
+// Mapping of each character of a run of kFolds or kLowercase.
 struct Moved {
   uint32_t code, to;
 };

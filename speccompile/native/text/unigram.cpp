@@ -49,7 +49,7 @@ Unigram::Unigram(const Json& model, const TokenFinder& ids) : ids_(ids) {
   if (*unknown_ >= scores_.size()) throw InvalidTokenizer{"unk_id " + std::to_string(*unknown_) + " of " + std::to_string(scores_.size()) + " pieces"};
 }
 
-// Of every place in a piece the best way to it, from where its last token begins.
+// Return, for every position in a piece, the beginning of the last token of the best segmentation up to it.
 std::vector<Unigram::Node> Unigram::best_paths(std::string_view piece) const {
   std::vector<Node> ends(piece.size() + 1);
   const auto offer = [&](size_t start, size_t end, uint32_t id, double score) {

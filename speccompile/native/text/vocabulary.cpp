@@ -30,7 +30,7 @@ std::pair<std::string_view, std::string_view> sides(const Json& merge) {
 
 }  // namespace
 
-// What a piece is made of before merging. An unknown token waits for more of them that it may hold as well.
+// Tokens of a piece before merging. An unknown token waits for following unknown ones, which it may absorb.
 class Vocabulary::Word {
  public:
   Word(const Vocabulary& of, std::vector<Symbol>& symbols) : of_(of), symbols_(symbols) {}

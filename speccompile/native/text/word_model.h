@@ -9,7 +9,7 @@
 
 namespace spc {
 
-// What `encode` lacks: the file names an unknown token that is not in its vocabulary.
+// Thrown by `encode` if the file names an unknown token that is not in its vocabulary.
 struct NoUnknownToken {
   std::string name;
 };

@@ -58,7 +58,7 @@ bool finish(Row& row, spc_session* session, size_t number) {
   return true;
 }
 
-// What a round has added to a row.
+// Send what a round has added to a row.
 void advance(Row& row, Instance& instance, size_t number, bool going) {
   Request& request = *row.asked->request;
   const bool added = row.take(instance.session.get(), number);
@@ -108,7 +108,7 @@ void run_and_report(Instance& instance, const std::vector<Asked*>& group, uint64
   ignore(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance.handle, group.size(), start, computing, end, end));
 }
 
-// Those at the front, and those that can run beside them, leave `waiting`.
+// Remove the request at the front of `waiting`, and those that can run in its batch.
 std::vector<Asked*> take_group(std::vector<Asked*>& waiting, size_t most) {
   std::vector<Asked*> group, left;
   for (Asked* asked : waiting) {

@@ -1,4 +1,4 @@
-// Requests to answers, round by round, side by side as far as the bundle's batch goes. As speccompile/serving/triton/serving.py.
+// Answers requests of Triton round by round, up to the bundle's batch size side by side, as speccompile/serving/triton/serving.py does.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ struct Model {
   bool has_text;
 };
 
-// What runs one generation, or a batch of them, at a time.
+// Runner of one generation, or one batch, at a time.
 struct Instance {
   TRITONBACKEND_ModelInstance* handle;
   const Model& model;

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "../runtime/sampling_table.h"
+
 namespace triton {
 
 namespace {
@@ -48,15 +50,20 @@ void read_prompt(Asked& asked) {
   }
 }
 
-// `nothing`: the value that a client may send for nothing, also to a bundle that does not sample.
-void read_number(Asked& asked, const char* name, double nothing) {
-  const auto found = asked.request->input(name);
+// Read a sampling option but for its neutral value, which clients may send to a bundle that does not sample as well.
+void read_sampling(Asked& asked, const spc::SamplingOption& option) {
+  const auto found = asked.request->input(option.name);
   if (!found) return;
-  const double value = std::strtod(shortest(found->single<float>()).c_str(), nullptr);
-  if (value != nothing) asked.sampling.push_back({name, value});
+  if (option.kind == spc::SamplingKind::kSeed) {
+    asked.sampling.push_back({option.name, found->single<uint64_t>()});
+  } else if (option.kind == spc::SamplingKind::kCount) {
+    const int64_t value = found->single<int32_t>();
+    if (value != static_cast<int64_t>(option.neutral)) asked.sampling.push_back({option.name, value});
+  } else {
+    const double value = std::strtod(shortest(found->single<float>()).c_str(), nullptr);
+    if (value != option.neutral) asked.sampling.push_back({option.name, value});
+  }
 }
-
-constexpr double kNone = -1e300;  // no float
 
 }  // namespace
 
@@ -70,13 +77,7 @@ void read(Asked& asked) {
   asked.shared.logprobs = flag(request, "logprobs", false);
   asked.shared.autoregressive = flag(request, "autoregressive", false);
   asked.stream = flag(request, "stream", false);
-  read_number(asked, "temperature", kNone);
-  read_number(asked, "top_p", 1);
-  read_number(asked, "min_p", 0);
-  read_number(asked, "repetition_penalty", kNone);
-  if (const auto found = request.input("top_k"))
-    if (const int64_t value = found->single<int32_t>()) asked.sampling.push_back({"top_k", value});
-  if (const auto found = request.input("seed")) asked.sampling.push_back({"seed", found->single<uint64_t>()});
+  for (const spc::SamplingOption& option : spc::kSamplingOptions) read_sampling(asked, option);
 }
 
 speccompile::Request generation(const std::vector<Asked*>& group) {

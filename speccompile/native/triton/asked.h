@@ -1,4 +1,4 @@
-// What a request asks for, as the options of a generation. speccompile/serving/triton/requests.py reads the same.
+// Parsed requests, as options of a generation, in the same way as speccompile/serving/triton/requests.py.
 #pragma once
 
 #include <memory>

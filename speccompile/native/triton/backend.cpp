@@ -1,4 +1,4 @@
-// What the server calls: a backend that answers requests with a bundle, over speccompile's C ABI, without Python.
+// Entry points of the backend, which answers requests with a bundle, over speccompile's C ABI, without Python.
 //
 // A model is a bundle, opened once; its instances are sessions of it, which share its weights.
 #include <sys/stat.h>

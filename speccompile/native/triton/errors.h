@@ -1,4 +1,4 @@
-// What goes wrong: here, in the server, or in speccompile, as one error of the server's.
+// Errors of this backend, of the server and of speccompile, as errors of the server.
 #pragma once
 
 #include <exception>

@@ -9,7 +9,7 @@ VTT_START = "WEBVTT\n\n"
 
 
 def clock(seconds: float, mark: str, *, hours: bool) -> str:
-    """Return a time as hh:mm:ss and milliseconds behind a mark. hours: also where there are none."""
+    """Return a time as [hh:]mm:ss, `mark` and milliseconds. hours: write the hours also when there are none."""
     whole, part = divmod(round(1000 * seconds), 1000)
     minutes, second = divmod(whole, 60)
     hour, minute = divmod(minutes, 60)

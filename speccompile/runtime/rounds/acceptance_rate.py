@@ -83,7 +83,7 @@ class Acceptance:
     def __init__(self, depth: int) -> None:
         self._here, self._everywhere = AcceptanceCounts(depth, MEMORY), AcceptanceCounts(depth, LONG_MEMORY)
         self._uncounted: list[tuple[Sequence[int], int, int]] = []
-        """Rounds that are counted when somebody asks: together they cost a third of what each costs between runs."""
+        """Rounds that are counted when an estimate is asked for: together they take a third of the time."""
 
     def add(self, accepted: Sequence[int], limit: int, without: int) -> None:
         """Add a round. accepted: accepted drafts of every sequence with drafts; limit: maximum that a sequence could

@@ -11,9 +11,6 @@ import numpy as np
 
 from speccompile.runtime.devices.engine import Array
 
-SEEDS = 2**64
-"""Seeds are 0 to SEEDS - 1."""
-
 
 class Purpose(IntEnum):
     """Purpose of the numbers of a stream."""

@@ -4,12 +4,11 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.bundle.sampling import GREEDY, SETTINGS, SamplingParams
 from speccompile.runtime.devices.engine import Array, Engine
 from speccompile.runtime.generation import SequenceState
-from speccompile.runtime.options import GREEDY, SamplingParams
 from speccompile.runtime.rounds.random import Purpose, Uniforms
 
-SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 PER_DRAFT = {"accept_uniforms": Purpose.ACCEPT, "draft_uniforms": Purpose.DRAFT}
 
 

@@ -28,7 +28,7 @@ from speccompile.serving.http.errors import RequestError, cancelled_error, to_re
 from speccompile.serving.http.json_text import dumps
 from speccompile.serving.http.model import ServedModel
 from speccompile.serving.http.multipart import Part, read_form
-from speccompile.serving.http.requests import MIN_TEMPERATURE, adapter_of, check_model
+from speccompile.serving.http.requests import adapter_of, check_model, cooled
 from speccompile.serving.http.schema import shown
 from speccompile.serving.http.stream import DONE, cancel_on_disconnect
 from speccompile.serving.scheduler import Request
@@ -109,7 +109,7 @@ def _temperature(text: str | None) -> float | None:
         value = -1.0
     if value is not None and not 0 <= value <= 1:
         raise RequestError(f"temperature: received {text!r}, expected a number from 0 to 1", param="temperature")
-    return 0.0 if value is not None and value < MIN_TEMPERATURE else value
+    return None if value is None else cooled(value)
 
 
 class AudioRun:

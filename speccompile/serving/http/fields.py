@@ -1,9 +1,11 @@
 """Fields of requests as JSON Schema: supported ones, known ones that are refused, and unknown ones, which are
 ignored."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from speccompile.bundle.sampling import SAMPLING_OPTIONS, SamplingOption
 from speccompile.progress import LOGGER
 from speccompile.runtime.text.messages import ROLES
 from speccompile.serving.http.errors import RequestError
@@ -21,6 +23,15 @@ def _field(kind: str, says: str, **rules: Any) -> dict[str, Any]:
     return {"type": [kind, "null"], "description": says, **rules}
 
 
+def _sampling_field(option: SamplingOption) -> dict[str, Any]:
+    """Return the schema of a sampling option: its own range, where `option.http` has no other."""
+    rules = {} if option.http and "exclusiveMinimum" in option.http else {"minimum": option.least}
+    if math.isfinite(option.greatest):
+        rules["maximum"] = option.greatest
+    kind = "number" if option.kind == "number" else "integer"
+    return {**_field(kind, option.help, **rules), **(option.http or {})}
+
+
 def _list(items: Schema, **rules: Any) -> dict[str, Any]:
     return {"type": "array", "items": items, **rules}
 
@@ -34,15 +45,7 @@ _STOP = {
 COMMON: dict[str, Schema] = {
     "model": _field("string", "One of /v1/models; left out, the one that is served."),
     "max_tokens": _field("integer", "New tokens at most.", minimum=1),
-    "temperature": _field(
-        "number", "1 by default, and 0 where the bundle was compiled for greedy decoding, which takes no other. Below "
-        "0.0001 it is 0.", minimum=0, maximum=2),
-    "top_p": _field("number", "Draw from the fewest tokens that add up to it.", exclusiveMinimum=0, maximum=1),
-    "top_k": _field("integer", "Draw from so many of the most probable tokens; 0 and -1 are all.", minimum=-1),
-    "min_p": _field("number", "Draw from tokens at least so many times as probable as the best.", minimum=0, maximum=1),
-    "repetition_penalty": _field(
-        "number", "Above 1, makes tokens less likely that were there before.", minimum=0.001, maximum=1000),
-    "seed": _field("integer", "Equal seeds give equal answers.", minimum=-(2**63), maximum=2**64 - 1),
+    **{name: _sampling_field(option) for name, option in SAMPLING_OPTIONS.items()},
     "n": _field("integer", "Answers to each prompt.", minimum=1, maximum=128),
     "stop": _STOP,
     "stop_token_ids": _field("array", "Tokens with which an answer ends.", items={"type": "integer", "minimum": 0},

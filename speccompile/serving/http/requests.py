@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from speccompile.bundle.sampling import COLDEST, SAMPLING_OPTIONS
 from speccompile.serving.http import prompts
 from speccompile.serving.http.errors import NOT_FOUND, RequestError
 from speccompile.serving.http.fields import CHAT, COMPLETION, validate
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from speccompile.runtime.text_bundle import Texts
     from speccompile.serving.scheduler import Request, Service
 
-MIN_TEMPERATURE = 1e-4
 _DEFAULT_MAX_TOKENS = 16
 """Default `max_tokens` of a completion, as in OpenAI's API."""
 
@@ -266,9 +266,12 @@ def _check_least(fields: dict[str, Any], options: dict[str, Any]) -> None:
 def _greedy(fields: dict[str, Any], sequences: int) -> dict[str, Any]:
     """Return the sampling options for a greedy bundle: none. Limits of sampling such as top_p leave its choice
     unchanged."""
-    warm = {"temperature": fields.get("temperature", 0) >= MIN_TEMPERATURE, "n": sequences > 1,
-            "repetition_penalty": fields.get("repetition_penalty", 1) != 1}  # fmt: skip
-    for name, refused in warm.items():
+    warm = {
+        name: _sampling_value(name, fields[name]) != option.neutral
+        for name, option in SAMPLING_OPTIONS.items()
+        if option.changes_greedy and name in fields
+    }
+    for name, refused in (warm | {"n": sequences > 1}).items():
         if refused:
             raise RequestError(
                 f"{name}: received {shown(fields[name])}, but this model was compiled for greedy decoding",
@@ -278,15 +281,20 @@ def _greedy(fields: dict[str, Any], sequences: int) -> dict[str, Any]:
 
 
 def _sampled(fields: dict[str, Any], sequences: int) -> dict[str, Any]:
-    temperature = float(fields.get("temperature", 1))
-    sampling: dict[str, Any] = {
-        "temperature": temperature if temperature >= MIN_TEMPERATURE else 0.0,
-        "top_k": max(0, int(fields.get("top_k", 0))),
-        "top_p": max(float(fields.get("top_p", 1)), 1e-6),  # less also keeps one token, and underflows float32
-        "min_p": float(fields.get("min_p", 0)),
-        "repetition_penalty": float(fields.get("repetition_penalty", 1)),
-        "num_return_sequences": sequences,
-    }
-    if "seed" in fields:
-        sampling["seed"] = int(fields["seed"]) % 2**64
-    return sampling
+    given = {"temperature": 1.0} | {name: fields[name] for name in SAMPLING_OPTIONS if name in fields}
+    return {name: _sampling_value(name, value) for name, value in given.items()} | {"num_return_sequences": sequences}
+
+
+def _sampling_value(name: str, value: float) -> float:
+    """Return the value of a field in the range of the option, of which OpenAI's and vLLM's fields take more."""
+    option = SAMPLING_OPTIONS[name]
+    if option.kind == "seed":
+        return int(value) % 2**64
+    if option.kind == "count":
+        return max(0, int(value))
+    return cooled(value) if name == "temperature" else max(float(value), option.least)
+
+
+def cooled(temperature: float) -> float:
+    """Return a temperature from 0 on, with those that float32 cannot divide by as 0."""
+    return float(temperature) if temperature >= COLDEST else 0.0

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from speccompile.bundle.sampling import SAMPLING_OPTIONS
 from speccompile.errors import PromptError, UsageError
 from speccompile.runtime import Bundle, GenerationOptions
 from speccompile.runtime.batch import Batch
@@ -13,9 +14,6 @@ from speccompile.runtime.generation_options import DEFAULTS
 from speccompile.runtime.text.prompts import Prompt
 
 Tensor = np.ndarray[Any, np.dtype[Any]]
-
-SAMPLING = {"temperature": None, "top_k": 0, "top_p": 1, "min_p": 0, "repetition_penalty": None, "seed": None}
-"""Options of one prompt of a batch -> neutral value that a client may send, also to a bundle that does not sample."""
 
 
 class Client(Protocol):
@@ -56,7 +54,7 @@ def read(client: Client, bundle: Bundle) -> ParsedRequest:
         "logprobs": _value(client, "logprobs", bool, False),
         "autoregressive": _value(client, "autoregressive", bool, False),
     }
-    sampling = {name: _sampling(client, name, nothing) for name, nothing in SAMPLING.items()}
+    sampling = {name: _sampling(client, name, option.neutral) for name, option in SAMPLING_OPTIONS.items()}
     asked = ParsedRequest(
         client, bundle.token_ids(prompt, chat=chat), _value(client, "stream", bool, False), shared, sampling
     )
@@ -66,7 +64,7 @@ def read(client: Client, bundle: Bundle) -> ParsedRequest:
 
 def start(bundle: Bundle, group: Sequence[ParsedRequest]) -> Batch:
     """Return one batch for requests with the same `shared` options, at most as many as the bundle's batch size."""
-    each = {name: [asked.sampling[name] for asked in group] for name in SAMPLING}
+    each = {name: [asked.sampling[name] for asked in group] for name in SAMPLING_OPTIONS}
     own = {name: values if len(group) > 1 else values[0] for name, values in each.items()}
     options: dict[str, Any] = group[0].shared | own
     return Batch(bundle, [asked.token_ids for asked in group], GenerationOptions(**options))
@@ -94,9 +92,10 @@ def _prompt(client: Client) -> Prompt:
     return _texts(client, "text_input")[0] if ids is None else _row("input_ids", ids).tolist()
 
 
-def _sampling(client: Client, name: str, nothing: float | None) -> Any:
+def _sampling(client: Client, name: str, neutral: float | None) -> Any:
+    """Return a value, or None for the neutral one, which clients may send to a bundle that does not sample as well."""
     value = _value(client, name, _shortest, None)
-    return None if value == nothing else value
+    return None if value == neutral else value
 
 
 def _value(client: Client, name: str, kind: Callable[[Any], Any], default: Any) -> Any:

@@ -6,6 +6,8 @@ code in speccompile/native/triton reads and writes the same tensors.
 
 from typing import NamedTuple
 
+from speccompile.bundle.sampling import SAMPLING_OPTIONS
+
 
 class Tensor(NamedTuple):
     """A tensor. type: Triton's, without TYPE_. size: of its only axis after the batch axis, -1 for any."""
@@ -15,18 +17,15 @@ class Tensor(NamedTuple):
     size: int = 1
 
 
+_TYPES = {"number": "FP32", "count": "INT32", "seed": "UINT64"}
+
 INPUTS = (
     Tensor("text_input", "STRING"),
     Tensor("input_ids", "INT64", -1),
     Tensor("max_tokens", "INT32"),
     Tensor("stop_words", "STRING", -1),
     Tensor("stream", "BOOL"),
-    Tensor("temperature", "FP32"),
-    Tensor("top_k", "INT32"),
-    Tensor("top_p", "FP32"),
-    Tensor("min_p", "FP32"),
-    Tensor("repetition_penalty", "FP32"),
-    Tensor("seed", "UINT64"),
+    *(Tensor(name, _TYPES[option.kind]) for name, option in SAMPLING_OPTIONS.items()),
     Tensor("chat", "BOOL"),
     Tensor("logprobs", "BOOL"),
     Tensor("autoregressive", "BOOL"),

@@ -100,7 +100,7 @@ def _place(model: GgufModel | GgufHead, config: dict[str, Any], first: str) -> d
 
 
 def _layer_rules(model: GgufModel | GgufHead, config: dict[str, Any], index: int) -> Mapping[str, Rule]:
-    """Return the rules of a layer, of one of multi-token prediction as well; none for a layer that there is not."""
+    """Return the rules of a layer, of one of multi-token prediction as well; none for a layer that does not exist."""
     row, count = model.row, config["num_hidden_layers"]
     if index < count:
         return row.rules(config["layer_types"][index]) if row.kinds else row.layer

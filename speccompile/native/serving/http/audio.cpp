@@ -61,7 +61,7 @@ std::optional<double> temperature_of(const std::string& text) {
   const double value = std::strtod(text.c_str(), &end);
   const bool is_number = !is_spaced && end == text.c_str() + text.size() && text.find_first_of("xX") == std::string::npos;
   if (!is_number || !(value >= 0 && value <= 1)) refuse("temperature", "received " + python_repr(text) + ", expected a number from 0 to 1");
-  return value < kColdest ? 0 : value;
+  return value < kMinTemperature ? 0 : value;
 }
 
 std::vector<double> tried(const AudioRequest& asked, const Manifest& manifest) {

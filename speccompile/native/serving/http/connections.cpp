@@ -79,7 +79,7 @@ void Connections::abort() {
   for (const Entry& each : open_) end(each);
 }
 
-// Those of the reserve, and those that are told to end, take none of the room.
+// Return whether one more connection fits. Connections of the reserve, and those that were told to end, do not count.
 bool Connections::has_room(const std::string& address) const {
   int64_t all = 0, of_address = 0;
   for (const Entry& each : open_) {
@@ -90,7 +90,7 @@ bool Connections::has_room(const std::string& address) const {
   return all < most_ && of_address < most_of_address_;
 }
 
-// Whether a connection is between two requests, or had its time for the headers of the first, and nothing has come that its thread
+// Return whether a connection is between two requests, or had its time for the headers of the first, and nothing has come that its thread
 // will read.
 bool Connections::is_idle(const Entry& connection) const {
   const bool waits = connection.state == State::kIdle || (connection.state == State::kNew && wall_seconds() - connection.begun > header_seconds_);

@@ -1,4 +1,4 @@
-// How answers are written.
+// Writing of answers.
 #include <cstdio>
 
 #include "app.h"

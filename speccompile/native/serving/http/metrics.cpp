@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kPrefix = "vllm:";
 
-// As Prometheus' own client for Python writes numbers.
+// Return a number as Prometheus' client for Python writes it.
 std::string number(double value) {
   if (std::isinf(value)) return value < 0 ? "-Inf" : "+Inf";
   return python_repr(value);

@@ -20,7 +20,7 @@ constexpr const char* kBlanks = " \t\r\n\f\v";
 
 bool begins(std::string_view text, const char* word) { return text.size() >= std::strlen(word) && strncasecmp(text.data(), word, std::strlen(word)) == 0; }
 
-// What follows `name`= behind a semicolon from a place on, which is moved behind the mark; npos where there is none.
+// Return the position after `name`=, which follows a semicolon from `from` on; npos if there is none.
 size_t find_parameter(std::string_view text, const char* name, size_t from) {
   for (size_t at = text.find(';', from); at != std::string_view::npos; at = text.find(';', at + 1)) {
     const size_t word = std::min(text.find_first_not_of(kBlanks, at + 1), text.size());

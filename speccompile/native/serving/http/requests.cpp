@@ -20,11 +20,6 @@ int64_t whole_or(const Json& fields, const char* name, int64_t otherwise) {
   return value ? whole_of(*value) : otherwise;
 }
 
-double real_or(const Json& fields, const char* name, double otherwise) {
-  const Json* const value = fields.find(name);
-  return value ? value->number() : otherwise;
-}
-
 // Equal seeds below zero and above: modulo 2**64.
 uint64_t seed_of(const Json& value) {
   if (value.type() == Json::Type::kBig) return std::strtoull(value.text().c_str(), nullptr, 10);
@@ -60,28 +55,31 @@ void check_least(const Json& fields, const Request& options, int64_t most) {
                        "min_tokens", "unsupported_parameter", "set ignore_eos, and no stop");
 }
 
+// Return the value of a field in the range of the option, of which OpenAI's and vLLM's fields take more.
+Value sampling_value(const SamplingOption& option, const Json& given) {
+  if (option.kind == SamplingKind::kSeed) return Value::of(seed_of(given));
+  if (option.kind == SamplingKind::kCount) return Value::of(static_cast<uint64_t>(std::max<int64_t>(0, whole_of(given))));
+  if (std::string(option.name) == "temperature") return Value::of(given.number() >= kMinTemperature ? given.number() : 0.0);
+  return Value::of(std::max(given.number(), option.least));
+}
+
 // Throws RequestError for sampling that a greedy bundle cannot do. Limits of sampling such as top_p leave its choice unchanged.
 void check_greedy(const Json& fields) {
   const auto refuse = [&](const char* name) {
     throw RequestError(400, std::string(name) + ": received " + shown(fields[name]) + ", but this model was compiled for greedy decoding", name,
                        "unsupported_value", "leave it out; a bundle with decoding: sampling takes it");
   };
-  if (real_or(fields, "temperature", 0) >= kColdest) refuse("temperature");
+  for (const SamplingOption& option : kSamplingOptions)
+    if (const Json* const given = option.changes_greedy ? fields.find(option.name) : nullptr)
+      if (sampling_value(option, *given).number != option.neutral) refuse(option.name);
   if (whole_or(fields, "n", 1) > 1) refuse("n");
-  if (real_or(fields, "repetition_penalty", 1) != 1) refuse("repetition_penalty");
 }
 
 void set_sampling(const Json& fields, Request& options) {
-  constexpr double kLeastTopP = 1e-6;  // less also keeps one token, and underflows float32
-  const auto set = [&](const char* name, Value value) { options.set(Request::kAll, name, value); };
-  const double temperature = real_or(fields, "temperature", 1);
-  set("temperature", Value::of(temperature >= kColdest ? temperature : 0.0));
-  set("top_k", Value::of(static_cast<uint64_t>(std::max<int64_t>(0, whole_or(fields, "top_k", 0)))));
-  set("top_p", Value::of(std::max(real_or(fields, "top_p", 1), kLeastTopP)));
-  set("min_p", Value::of(real_or(fields, "min_p", 0)));
-  set("repetition_penalty", Value::of(real_or(fields, "repetition_penalty", 1)));
-  set("num_return_sequences", Value::of(static_cast<uint64_t>(whole_or(fields, "n", 1))));
-  if (const Json* const seed = fields.find("seed")) set("seed", Value::of(seed_of(*seed)));
+  options.set(Request::kAll, "temperature", Value::of(1.0));
+  for (const SamplingOption& option : kSamplingOptions)
+    if (const Json* const given = fields.find(option.name)) options.set(Request::kAll, option.name, sampling_value(option, *given));
+  options.set(Request::kAll, "num_return_sequences", Value::of(static_cast<uint64_t>(whole_or(fields, "n", 1))));
 }
 
 void set_options(const Json& fields, const Bundle& bundle, int64_t most, const ReadSettings& settings, ParsedRequest& made) {

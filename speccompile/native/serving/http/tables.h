@@ -36,7 +36,6 @@ inline constexpr int64_t kReserve = 8;
 inline constexpr const char* kReservedPaths[] = {"/health", "/metrics"};
 inline constexpr int64_t kMaxBodyBytes = 4194304;
 inline constexpr int64_t kCompletionTokens = 16;
-inline constexpr double kColdest = 0.0001;
 inline constexpr const char* kChatUrl = "/v1/chat/completions";
 inline constexpr const char* kCompletionsUrl = "/v1/completions";
 
@@ -71,8 +70,8 @@ inline constexpr const char* kChatSchema =
     "\": [\"boolean\", \"null\"]}, \"continue_final_message\": {\"type\": [\"boolean\", \"null\"]}, \"chat_template_kwa"
     "rgs\": {\"type\": [\"object\", \"null\"]}, \"model\": {\"type\": [\"string\", \"null\"]}, \"max_tokens\": {\"type\": [\""
     "integer\", \"null\"], \"minimum\": 1}, \"temperature\": {\"type\": [\"number\", \"null\"], \"minimum\": 0, \"maximum"
-    "\": 2}, \"top_p\": {\"type\": [\"number\", \"null\"], \"exclusiveMinimum\": 0, \"maximum\": 1}, \"top_k\": {\"type\":"
-    " [\"integer\", \"null\"], \"minimum\": -1}, \"min_p\": {\"type\": [\"number\", \"null\"], \"minimum\": 0, \"maximum\":"
+    "\": 2}, \"top_k\": {\"type\": [\"integer\", \"null\"], \"minimum\": -1}, \"top_p\": {\"type\": [\"number\", \"null\"], "
+    "\"maximum\": 1, \"exclusiveMinimum\": 0}, \"min_p\": {\"type\": [\"number\", \"null\"], \"minimum\": 0, \"maximum\":"
     " 1}, \"repetition_penalty\": {\"type\": [\"number\", \"null\"], \"minimum\": 0.001, \"maximum\": 1000}, \"seed\": "
     "{\"type\": [\"integer\", \"null\"], \"minimum\": -9223372036854775808, \"maximum\": 18446744073709551615}, \"n\""
     ": {\"type\": [\"integer\", \"null\"], \"minimum\": 1, \"maximum\": 128}, \"stop\": {\"anyOf\": [{\"type\": \"string\","
@@ -103,8 +102,8 @@ inline constexpr const char* kChatSchema =
 inline constexpr const char* kCompletionSchema =
     "{\"type\": \"object\", \"required\": [\"prompt\"], \"properties\": {\"model\": {\"type\": [\"string\", \"null\"]}, \"ma"
     "x_tokens\": {\"type\": [\"integer\", \"null\"], \"minimum\": 1}, \"temperature\": {\"type\": [\"number\", \"null\"], "
-    "\"minimum\": 0, \"maximum\": 2}, \"top_p\": {\"type\": [\"number\", \"null\"], \"exclusiveMinimum\": 0, \"maximum\":"
-    " 1}, \"top_k\": {\"type\": [\"integer\", \"null\"], \"minimum\": -1}, \"min_p\": {\"type\": [\"number\", \"null\"], \"m"
+    "\"minimum\": 0, \"maximum\": 2}, \"top_k\": {\"type\": [\"integer\", \"null\"], \"minimum\": -1}, \"top_p\": {\"type\""
+    ": [\"number\", \"null\"], \"maximum\": 1, \"exclusiveMinimum\": 0}, \"min_p\": {\"type\": [\"number\", \"null\"], \"m"
     "inimum\": 0, \"maximum\": 1}, \"repetition_penalty\": {\"type\": [\"number\", \"null\"], \"minimum\": 0.001, \"max"
     "imum\": 1000}, \"seed\": {\"type\": [\"integer\", \"null\"], \"minimum\": -9223372036854775808, \"maximum\": 1844"
     "6744073709551615}, \"n\": {\"type\": [\"integer\", \"null\"], \"minimum\": 1, \"maximum\": 128}, \"stop\": {\"anyOf"

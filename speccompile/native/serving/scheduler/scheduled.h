@@ -32,11 +32,11 @@ struct ScheduledSequence {
   std::string sharing_salt() const { return terms.salt + row.source_key(); }
   // Return whether two sequences have in common what they must to share cached tokens: the salt, the source and the adapter.
   bool shares_with(const ScheduledSequence& other) const { return sharing_salt() == other.sharing_salt() && row.adapter_key == other.row.adapter_key; }
-  // Whether it gets a slot earlier than another one.
+  // Return whether it gets a slot earlier than another one.
   bool is_before(const ScheduledSequence& other) const {
     return std::tie(terms.priority, arrival_time, index) < std::tie(other.terms.priority, other.arrival_time, other.index);
   }
-  // Whether it counts in the queue: as its request, or on its own once it has had a slot.
+  // Return whether it counts in the queue: as its request, or on its own once it has had a slot.
   bool is_head() const { return index == 0 || start_time; }
   // Tokens in the caches after the prefill: all but the last token, which the next round reads.
   TokenIds cached_token_ids() const;

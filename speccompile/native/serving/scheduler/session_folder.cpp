@@ -34,13 +34,13 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 bool is_session(const std::string& name) { return ends_with(name, kPrefixSuffix) && name[0] != '.'; }
 
-// Whether a service has named the file. Other files are used, and never removed.
+// Return whether a service has named the file. Other files are used, and never removed.
 bool is_ours(const std::string& name) {
   return is_session(name) && name.size() == kNameLength + std::string(kPrefixSuffix).size() &&
          name.find_first_not_of("0123456789abcdef") == kNameLength;
 }
 
-// Whether a service is writing the file, or was when its process ended: .NAME.*
+// Return whether a service is writing the file, or was when its process ended: .NAME.*
 bool is_unfinished(const std::string& name) {
   const size_t dot = name.rfind('.');
   return name[0] == '.' && dot > 1 && is_ours(name.substr(1, dot - 1));

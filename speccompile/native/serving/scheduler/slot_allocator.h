@@ -26,7 +26,7 @@ struct SlotAssignment {
 // All batch slots of a bundle.
 class SlotAllocator {
  public:
-  // How many of the first tokens that a slot's caches hold serve another sequence, of (slot, tokens).
+  // (slot, tokens) -> number of the first tokens in a slot's caches that another sequence can reuse.
   using Usable = std::function<int64_t(int64_t, int64_t)>;
 
   SlotAllocator(int64_t count, Usable usable) : seats_(static_cast<size_t>(count)), usable_(std::move(usable)) {}

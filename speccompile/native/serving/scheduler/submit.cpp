@@ -1,4 +1,4 @@
-// What a scheduler does on the threads that submit.
+// Functions of a scheduler on the threads that submit.
 #include <utility>
 
 #include "scheduler.h"

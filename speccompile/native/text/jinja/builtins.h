@@ -1,4 +1,4 @@
-// What templates have without defining it: operators, attributes, methods, filters, tests and functions.
+// Built-ins of templates: operators, attributes, methods, filters, tests and functions.
 #pragma once
 
 #include <string>

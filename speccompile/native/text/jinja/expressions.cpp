@@ -235,7 +235,7 @@ Expression Parser::postfix(Expression value) {
   }
 }
 
-// What stands in [], after its first bracket.
+// Parse the index or slice of [..], after its first bracket.
 Expression Parser::item(Expression value) {
   const int64_t line = token().line;
   std::vector<Expression> bounds;

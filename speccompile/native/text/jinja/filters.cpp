@@ -95,7 +95,7 @@ Arguments without_first(const Arguments& given, size_t count) {
   return found;
 }
 
-// As jinja2's, it makes nothing of what is false, None among it.
+// Like jinja2's filter, return an empty generator for a false value, None included.
 Value map(const Value& value, const Arguments& given, Budget& budget) {
   if (!value.truth()) return Value::generator({});
   Values found;

@@ -70,7 +70,7 @@ Values lines_of(const std::string& text, bool keeps_ends) {
   return found;
 }
 
-// Whether a text begins or ends with a text, or one of several.
+// Return whether a text begins or ends with another, or with one of several.
 bool has_edge(const Value& self, const Arguments& arguments, bool at_end) {
   const Value* const asked = arguments.find(0, "prefix");
   if (!asked) throw TemplateError{"it asks how a text begins or ends without saying with what"};

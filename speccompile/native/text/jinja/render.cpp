@@ -97,7 +97,7 @@ class Renderer {
     return found;
   }
 
-  // What the filters of a block make of its text.
+  // Return the text of a block after its filters.
   Value filtered(const Statement& statement, const std::string& text, const ScopePtr& scope) {
     return statement.parts.empty() ? Value(text) : filtered(statement.parts[0], text, scope);
   }
@@ -155,7 +155,7 @@ class Renderer {
     return is_through ? Flow::kNext : run(statement.otherwise, scope, to);
   }
 
-  // What a loop says of itself.
+  // Return the variable `loop`.
   Value state(const Values& all, size_t index) {
     const auto place = static_cast<int64_t>(index), size = static_cast<int64_t>(all.size());
     Dict found;

@@ -1,4 +1,4 @@
-// What Python does with texts. Letters beyond ASCII have no upper case here: they are refused, and never written as they are.
+// Python's operations on texts. Upper case is refused for letters beyond ASCII, and never left out silently.
 // Their lower case is that of the tokenizers.
 #include <algorithm>
 

@@ -1,0 +1,129 @@
+"""Sampling options in one table, which every place that takes them reads: the runtime, the command line, HTTP, Triton,
+and C++ (`scripts/sampling_header.py`). Standard library only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+COLDEST, PENALTIES = 1e-4, (1e-3, 1e3)
+"""Lowest temperature above 0, and range of the repetition penalty: beyond these, logits exceed float32."""
+
+_INFINITY, _SMALLEST, _LARGEST = float("inf"), 2.0**-126, (2 - 2**-23) * 2.0**127
+"""The last two: the smallest normal float32, and the largest."""
+
+SEEDS = 2**64
+"""Number of seeds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingOption:
+    """A sampling option of one sequence."""
+
+    kind: Literal["number", "count", "seed"] = "number"
+    """Type of its values: float; int, a number of tokens of the vocabulary; int, which is not an input of graphs."""
+    neutral: float | None = None
+    """Default, which changes nothing. None for a seed, which is drawn."""
+    changes_greedy: bool = False
+    """True if other values change greedy decoding: greedy bundles then accept the neutral value, and of other options
+    none."""
+    least: float = 0
+    greatest: float = _INFINITY
+    expected: str
+    """The range, in messages."""
+    hint: str
+    metavar: str
+    """Placeholder of the value in the command line's help."""
+    help: str
+    http: Mapping[str, Any] | None = None
+    """Rules of the field of HTTP requests as JSON Schema, where OpenAI's or vLLM's differ from these."""
+
+
+SAMPLING_OPTIONS = {
+    "temperature": SamplingOption(
+        neutral=0.0,
+        changes_greedy=True,
+        greatest=_LARGEST,
+        expected="a number from 0 on",
+        hint="0 is greedy, 1 the target's own probabilities",
+        metavar="T",
+        help="0 is greedy decoding, 1 draws from the target's own probabilities.",
+        http={
+            "description": "1 by default, and 0 where the bundle was compiled for greedy decoding, which takes no "
+            "other. Below 0.0001 it is 0.",
+            "maximum": 2,
+        },
+    ),
+    "top_k": SamplingOption(
+        kind="count",
+        neutral=0,
+        expected="a whole number from 0 on",
+        hint="0 keeps all tokens",
+        metavar="N",
+        help="Draw from this many of the most probable tokens; 0 is all.",
+        http={"description": "Draw from this many of the most probable tokens; 0 and -1 are all.", "minimum": -1},
+    ),
+    "top_p": SamplingOption(
+        neutral=1.0,
+        least=_SMALLEST,
+        greatest=1,
+        expected="a number above 0 and at most 1",
+        hint="1 keeps all tokens",
+        metavar="P",
+        help="Draw from the fewest tokens that have this probability together.",
+        http={"exclusiveMinimum": 0},
+    ),
+    "min_p": SamplingOption(
+        neutral=0.0,
+        greatest=1,
+        expected="a number from 0 to 1",
+        hint="0 keeps all tokens",
+        metavar="P",
+        help="Draw from tokens with at least this share of the best one's probability.",
+    ),
+    "repetition_penalty": SamplingOption(
+        neutral=1.0,
+        changes_greedy=True,
+        least=PENALTIES[0],
+        greatest=int(PENALTIES[1]),
+        expected="a number from 0.001 to 1000",
+        hint="1 is none, more repeats less",
+        metavar="R",
+        help="Above 1, makes tokens less likely that were there before; 1 is the default.",
+    ),
+    "seed": SamplingOption(
+        kind="seed",
+        greatest=SEEDS - 1,
+        expected="a whole number from 0 to 2**64 - 1",
+        hint="leave it out, and one is drawn",
+        metavar="N",
+        help="Equal seeds give equal tokens; by default a new one is drawn.",
+        http={"minimum": -(2**63)},
+    ),
+}
+"""Name -> option. All are fields of `SamplingParams`."""
+
+_DTYPES = {"number": "float32", "count": "int64"}
+SETTINGS = {name: _DTYPES[option.kind] for name, option in SAMPLING_OPTIONS.items() if option.kind in _DTYPES}
+"""Name of an option that graphs read -> dtype of its input [B]."""
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """Sampling parameters of one sequence. The fields up to `repetition_penalty` are inputs of the graphs: see
+    `contract`."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+    sequence: int = 0
+
+    @property
+    def shown_seed(self) -> int | None:
+        """Seed, or None if it decides nothing."""
+        return self.seed if self.temperature > 0 else None
+
+
+GREEDY = SamplingParams()
