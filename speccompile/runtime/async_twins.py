@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Protocol, Self, Unpack
 
-from speccompile.runtime.batch import Batch
+from speccompile.runtime.batch import Batch, Owner
 from speccompile.runtime.exclusive_use import Caller
 from speccompile.runtime.generation import Generation
 from speccompile.runtime.generation_options import (
@@ -21,9 +21,6 @@ from speccompile.runtime.generation_options import (
 from speccompile.runtime.options import check_single
 from speccompile.runtime.text.prompts import Prompt
 from speccompile.runtime.text_stream import TextStream
-
-if TYPE_CHECKING:
-    from speccompile.runtime.bundle import Bundle
 
 
 class AsyncTextStream:
@@ -82,13 +79,23 @@ class AsyncTextStream:
         await self.aclose()
 
 
+class Twinned(Owner, Protocol):
+    """Bundle as its twins see it."""
+
+    def _conversation(
+        self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any] | None, options: GenerationOptions
+    ) -> tuple[list[int], GenerationOptions]: ...
+
+    def _streamed(self, prompt: Prompt | None, options: GenerationOptions) -> TextStream: ...
+
+
 class AsyncTwins:
     """Base of `Bundle`. Options and errors are those of the methods without the `a`. Calls of several tasks wait for
     each other; a service runs them together. A task that is cancelled ends its generation after the round in
     progress."""
 
     async def agenerate(
-        self: "Bundle",
+        self: Twinned,
         prompt: Prompt | None = None,
         options: GenerationOptions | None = None,
         **keywords: Unpack[GenerationKeywords],
@@ -99,7 +106,7 @@ class AsyncTwins:
         return (await _run_whole(lambda: Batch(self, [prompt], chosen)))[0]
 
     async def agenerate_batch(
-        self: "Bundle",
+        self: Twinned,
         prompts: Sequence[Prompt | None] = (),
         options: GenerationOptions | None = None,
         **keywords: Unpack[GenerationKeywords],
@@ -109,7 +116,7 @@ class AsyncTwins:
         return await _run_whole(lambda: Batch(self, prompts, chosen))
 
     async def achat(
-        self: "Bundle",
+        self: Twinned,
         messages: Sequence[Mapping[str, Any]],
         options: GenerationOptions | None = None,
         *,
@@ -123,7 +130,7 @@ class AsyncTwins:
         return (await _run_whole(lambda: Batch(self, [ids], chosen)))[0]
 
     def astream(
-        self: "Bundle",
+        self: Twinned,
         prompt: Prompt | None = None,
         options: GenerationOptions | None = None,
         **keywords: Unpack[GenerationKeywords],
@@ -132,7 +139,7 @@ class AsyncTwins:
         return AsyncTextStream(self._streamed(prompt, resolve_options("Bundle.astream", options, keywords)))
 
     def astream_chat(
-        self: "Bundle",
+        self: Twinned,
         messages: Sequence[Mapping[str, Any]],
         options: GenerationOptions | None = None,
         *,
