@@ -8,6 +8,7 @@ from typing import Any
 
 from speccompile.errors import RecipeError
 from speccompile.extras import naming_extra, require
+from speccompile.keywords import checks_keywords
 from speccompile.machine.system import collection_paused
 from speccompile.plan.plan import Plan
 from speccompile.progress import LOGGER, loading_torch
@@ -19,6 +20,7 @@ Overrides = Mapping[str, Any] | Sequence[str]
 """Values for keys such as "drafter.tokens", or texts as after --set ("drafter.tokens=6")."""
 
 
+@checks_keywords("plan")
 def plan(recipe: Recipe, *, overrides: Overrides = ()) -> Plan:
     """Return the plan of a build, with every default decided. Needs no torch, but the extra `compile`.
 
@@ -40,6 +42,7 @@ def plan(recipe: Recipe, *, overrides: Overrides = ()) -> Plan:
     return make_plan(load_recipe(Path(recipe), settings))
 
 
+@checks_keywords("build")
 def build(
     recipe: Recipe | Plan,
     output: str | Path | None = None,

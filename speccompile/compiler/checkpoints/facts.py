@@ -11,6 +11,7 @@ from speccompile.compiler.checkpoints.encoder_decoder import decoder_sizes, is_e
 from speccompile.compiler.checkpoints.gguf.block_types import EXPERTS, QUANTIZED
 from speccompile.compiler.checkpoints.gguf.conversion import read_index
 from speccompile.compiler.checkpoints.json_files import CONFIG, GENERATION_CONFIG
+from speccompile.compiler.checkpoints.known_types import refuse_unknown_type
 from speccompile.compiler.checkpoints.layer_shapes import check_layers
 from speccompile.compiler.checkpoints.layer_types import check_layer_types
 from speccompile.compiler.checkpoints.layer_widths import with_layer_widths
@@ -51,11 +52,12 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     """Return the files of a checkpoint that will be read (relative to `folder`, which exists) and its facts; for a
     multimodal one those of its text decoder.
 
-    Raise CheckpointError for files that are missing or invalid, UnsupportedModelError for an encoder-decoder model of
-    an unsupported kind, an unknown kind of layer, a multimodal checkpoint whose decoder is not supported, and an
-    unsupported quantization method.
+    Raise CheckpointError for files that are missing or invalid, UnsupportedModelError for what is no language model of
+    transformers, an encoder-decoder model of an unsupported kind, an unknown kind of layer, a multimodal checkpoint
+    whose decoder is not supported, and an unsupported quantization method.
     """
     config = _read_config(folder)
+    refuse_unknown_type(_model_type(config, folder), folder / CONFIG)
     source = read_source_facts(config, folder) if is_encoder_decoder(config) else None
     stored, decoder = stored_tensors(folder), text_config(config, folder)
     tensors = stored if decoder is None else decoder_tensors(stored, folder)
