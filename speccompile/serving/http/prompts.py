@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from speccompile.bundle.sources import AUDIO
 from speccompile.errors import PromptError
 from speccompile.runtime.images.conversations import mark_placeholders
 from speccompile.runtime.text.chat import apply_chat_template
@@ -63,10 +62,10 @@ def _chat_text(
 def text_prompts(body: dict[str, Any], bundle: "Texts", kept: int | None = None) -> list[list[int]]:
     """Return the token ids of every prompt of /v1/completions. kept: see `kept_tokens`. Raise RequestError for an
     invalid one."""
-    if (source := bundle.manifest.source) is not None:
+    if bundle.manifest.source is not None:
         raise RequestError(
-            "prompt: this model has an encoder, and nothing here is a source for it", param="prompt",
-            hint="use /v1/audio/transcriptions" if source.get(AUDIO) else "a service in Python or C++ takes sources",
+            "prompt: received a text, but this model has an encoder", param="prompt",
+            hint="use /v1/audio/transcriptions",
         )  # fmt: skip
     prompt = body["prompt"]
     prompts = prompt if isinstance(prompt, list) and not isinstance(prompt[0], int | float) else [prompt]
