@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.bundle.sources import CROSS_KINDS
 from speccompile.contract import (
     CACHED_KINDS,
     COMPONENTS,
@@ -20,19 +21,22 @@ from speccompile.contract import (
 )
 
 STORED_KINDS = {*CACHED_KINDS, *(kind + SCALE_SUFFIX for kind in CACHED_KINDS)}
-"""Parts of the names of buffers that hold keys and values, or their scales."""
+"""Parts of the names of buffers that hold keys and values of a text, or their scales."""
+QUANTIZED_KINDS = (*CACHED_KINDS, *CROSS_KINDS)
+"""Kinds of states that a quantized cache holds as codes and scales: those of a text and those of a source."""
 
 
 def scale_name(name: str) -> str:
     """Return the name of the scales of a quantized cache, or of the tensor that updates them: target.key.0 ->
     target.key_scale.0."""
     parts = name.split(".")
-    return ".".join(part + SCALE_SUFFIX if part in CACHED_KINDS else part for part in parts)
+    return ".".join(part + SCALE_SUFFIX if part in QUANTIZED_KINDS else part for part in parts)
 
 
 def code_bits(dtype: str, name: str) -> int:
     """Return the bits of a code of a quantized cache. dtype: of `cache_dtype`; name: of the cache, as target.key.0."""
-    return 4 if dtype == INT4_VALUES and "value" in name.split(".") else 8
+    values = CACHED_KINDS[1], CROSS_KINDS[1]
+    return 4 if dtype == INT4_VALUES and any(part in values for part in name.split(".")) else 8
 
 
 def caches_in(dtype: str) -> str:

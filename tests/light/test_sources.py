@@ -25,6 +25,7 @@ BART = {
     "model_type": "bart", "is_encoder_decoder": True, "architectures": ["BartForConditionalGeneration"], "d_model": 4,
     "encoder_layers": 3, "decoder_layers": 2, "decoder_start_token_id": 2,
 }  # fmt: skip
+RTX = {"backend": "tensorrt_rtx", "compute_capability": "8.9", "precision": {"target": "float16"}}
 WORDS = ["</s>", "<unk>", "__en__", "__de__", "a", "b"]
 SECTION = {
     "max_length": 5, "start_token_id": 0, "forced_bos_token_id": None, "languages": {"en": 2, "de": 3},
@@ -209,9 +210,10 @@ def test_caches_of_layers_that_see_a_window_are_full(planned, make_checkpoint, t
             {"drafter": {"kind": "model", "model": "bart", "then": "prompt_lookup"}},
             r"drafter\.then: received it for a target with an encoder",
         ),
-        ({"engines": [{"backend": "tensorrt_rtx", "compute_capability": "8.9"}]}, r"engines\.0: received tensorrt_rtx"),
+        ({"engines": [{"backend": "onnxruntime", "provider": "cuda"}]}, r"engines\.0: received onnxruntime on cuda"),
+        ({"engines": [RTX], "cache": {"batch_size": 2}}, r"cache\.batch_size: received 2 with tensorrt_rtx on cuda"),
+        ({"engines": [RTX], "cache": {"dtype": "int8"}}, r"cache\.dtype: received 'int8' with tensorrt_rtx on cuda"),
         ({"graphs": "fused", "drafter": {"kind": "model", "model": "bart"}}, "graphs: received it for 'bart'"),
-        ({"cache": {"dtype": "int8"}}, r"cache\.dtype: received it for 'bart', which has an encoder"),
         ({"cache": {"sliding": "ring"}}, r"cache\.sliding: received it for 'bart', which has an encoder"),
         ({"cache": {"ring_rows": 900}}, r"cache\.ring_rows: received it for 'bart', which has an encoder"),
     ],
@@ -220,6 +222,14 @@ def test_what_targets_with_an_encoder_lack_is_refused(planned, keys, message):
     with pytest.raises(RecipeError, match=message) as caught:
         planned(**keys)
     assert caught.value.hint
+
+
+def test_quantized_caches_are_noted(planned):
+    plan = planned(cache={"dtype": "int8"}, drafter={"kind": "model", "model": "bart"}, drafter_cache={"dtype": "int8"})
+    assert (plan.caches.target, plan.caches.drafter) == ("int8", "int8")
+    (note,) = plan.notes
+    assert "does not say how much worse it predicts with int8 caches" in note
+    assert planned(engines=[RTX]).engines[0].backend == "tensorrt_rtx"
 
 
 def encoder(rows=5):
