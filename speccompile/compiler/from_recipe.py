@@ -122,16 +122,17 @@ def _settings(overrides: Overrides) -> list[str]:
 
 
 def _as_yaml(key: str, value: Any) -> str:
-    import yaml
+    from yaml import YAMLError
+
+    from speccompile.recipe.load import dump_yaml
 
     try:
-        text: str = yaml.safe_dump(_plain(value), default_flow_style=True, allow_unicode=True)
-    except yaml.YAMLError:
+        return dump_yaml(_plain(value), in_a_line=True)
+    except YAMLError:
         raise RecipeError(
             f"overrides: {key}: received {value!r}, expected a value that YAML has",
             hint="give a text, a number or a list",
         ) from None
-    return text
 
 
 def _plain(value: Any) -> Any:
