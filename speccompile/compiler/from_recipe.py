@@ -8,7 +8,7 @@ from typing import Any
 
 from speccompile.errors import RecipeError
 from speccompile.extras import naming_extra, require
-from speccompile.keywords import checks_keywords
+from speccompile.machine.keywords import checks_keywords
 from speccompile.machine.system import collection_paused
 from speccompile.plan.plan import Plan
 from speccompile.progress import LOGGER, loading_torch

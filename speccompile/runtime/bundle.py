@@ -11,7 +11,7 @@ from speccompile.bundle.acceptance import measured
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import OpenedBundle, open_bundle
 from speccompile.errors import PromptError
-from speccompile.keywords import checks_keywords
+from speccompile.machine.keywords import checks_keywords
 from speccompile.progress import heartbeat
 from speccompile.runtime.adapters import Adapters
 from speccompile.runtime.async_twins import AsyncTwins
@@ -250,8 +250,7 @@ class Bundle(EngineOwner, AsyncTwins, Servable):
         **keywords: Unpack[GenerationKeywords],
     ) -> Generation:
         """Generate from one prompt, a text or token ids. A target with an encoder reads the option `source`.
-
-        options, here as in all methods below: fields of `GenerationOptions`, in one object or as keywords, which
+        Options, here as in all methods below: fields of `GenerationOptions`, in one object or as keywords, which
         replace the object's. Raise as `generate_batch`."""
         return self._one(prompt, resolve_options("Bundle.generate", options, keywords))
 

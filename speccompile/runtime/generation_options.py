@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
-from speccompile.keywords import checks_keywords, unknown_keyword
+from speccompile.machine.keywords import checks_keywords, unknown_keyword
 from speccompile.runtime.constraints import ConstraintOption
 from speccompile.runtime.options import NEW_TOKENS
 

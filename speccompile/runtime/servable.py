@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from speccompile.keywords import checks_keywords
+from speccompile.machine.keywords import checks_keywords
 
 
 class Servable:

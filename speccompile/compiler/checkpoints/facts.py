@@ -57,9 +57,10 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     whose decoder is not supported, and an unsupported quantization method.
     """
     config = _read_config(folder)
+    decoder = text_config(config, folder)
     refuse_unknown_type(_model_type(config, folder), folder / CONFIG)
     source = read_source_facts(config, folder) if is_encoder_decoder(config) else None
-    stored, decoder = stored_tensors(folder), text_config(config, folder)
+    stored = stored_tensors(folder)
     tensors = stored if decoder is None else decoder_tensors(stored, folder)
     check_layer_types(decoder or config, folder / CONFIG)
     _check_sizes(decoder or config, folder / CONFIG)

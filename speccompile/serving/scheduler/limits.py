@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 
 from speccompile.errors import UsageError
-from speccompile.keywords import checks_keywords
+from speccompile.machine.keywords import checks_keywords
 
 BY_PRIORITY = "priority"
 POLICIES = ("fcfs", BY_PRIORITY)

@@ -42,7 +42,7 @@ size_t head_of(const std::string& url) {
   return at > kind.size() && first.compare(at, end.size(), end) == 0 ? at + end.size() : 0;
 }
 
-// What makes a text no base64, and what to do about it (runtime/images/data_urls.py).
+// The fault of a text that is no base64, and what to do about it (runtime/images/data_urls.py).
 std::pair<std::string, std::string> base64_problem(std::string_view text) {
   constexpr size_t kLost = 3;  // letters that four lack where one stands alone, which is less than a byte
   const std::string whole = "encode the whole file";

@@ -1,7 +1,4 @@
-"""Refusal of unknown keyword arguments by a function's public name, with the nearest keyword that it has.
-
-In: calls of the public interface. Out: TypeError. Imported by the rooms that have such an interface; imports nothing.
-"""
+"""Refusal of unknown keyword arguments by a function's public name, with the nearest keyword that it has."""
 
 import inspect
 from collections.abc import Callable, Collection
