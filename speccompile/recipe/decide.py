@@ -28,7 +28,7 @@ from speccompile.recipe.prefixes import decide_prefixes
 from speccompile.recipe.prove_schema import Prove
 from speccompile.recipe.resolve import model_in, resolve_folder
 from speccompile.recipe.rings import decide_rings, ring_note
-from speccompile.recipe.rope import rope_note
+from speccompile.recipe.rope import check_long_factors, default_length, limit_hint, rope_notes
 from speccompile.recipe.schema import Engine, Precision, Recipe
 from speccompile.recipe.sources import decide_source
 from speccompile.recipe.speech import hears
@@ -238,7 +238,8 @@ def _notes(recipe: Recipe, plan: Plan, stored: StoredPrecision) -> Iterator[str]
     yield from cache_notes(plan.caches, plan.prove, has_source=plan.source is not None)
     yield from ring_note(plan.caches)
     yield from filter(None, (generation_rules_note(plan.target),))
-    yield from filter(None, (rope_note(model, plan.max_length) for model in models))
+    for model in models:
+        yield from rope_notes(model, plan.max_length)
 
 
 def _multimodal_note(model: ModelPlan) -> str:
@@ -287,20 +288,21 @@ def _decide_buffers(
 def decide_max_length(recipe: Recipe, target: ModelPlan, drafters: tuple[ModelPlan, ...]) -> int:
     written = (recipe.cache or Cache()).max_length
     limits = [
-        (model.facts.positions, name, model.reference)
+        (model.facts.positions, name, model)
         for name, model in (("target", target), *(("drafter", drafter) for drafter in drafters))
         if model.facts.positions is not None
     ]
     if written is None:
-        return min([MAX_LENGTH, *(positions for positions, _, _ in limits)])
-    for positions, name, reference in limits:
+        written = default_length(target, min([MAX_LENGTH, *(positions for positions, _, _ in limits)]))
+    for positions, name, model in limits:
         if written > positions:
             raise recipe.origin.refusal(
                 "cache.max_length",
                 str(written),
-                f"at most {positions}, the positions of the {name} '{reference}'",
+                f"at most {positions}, the positions of the {name} '{model.reference}'{limit_hint(model)}",
                 f"set cache.max_length to {positions} or less",
             )
+    check_long_factors(recipe, target, written)
     return written
 
 

@@ -33,6 +33,8 @@ CHAT_TEMPLATE = "chat_template.jinja"
 NAMED_TEMPLATES = "additional_chat_templates"
 TOKENIZER_FILES = (TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, CHAT_TEMPLATE)
 
+EXTENDED = ("yarn", "llama3", "linear")
+"""Kinds of position scaling whose factor says how far it reaches."""
 POSITION_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")
 """Config keys of architectures for the longest sequence."""
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -125,10 +127,10 @@ def _has_codes(folder: Path, tensors: Mapping[str, StoredTensor]) -> bool:
 
 
 def _positions(sizes: dict[str, Any]) -> int | None:
-    """Return the length of the longest sequence; with YaRN, which most configs name beside the length before it, the
-    scaled one."""
+    """Return the length of the longest sequence; with a scaling that a factor extends, which many configs name beside
+    the length before it, the scaled one."""
     written, rope = _count(sizes, POSITION_KEYS), sizes.get("rope_parameters") or sizes.get("rope_scaling")
-    if written is None or not isinstance(rope, dict) or (rope.get("rope_type") or rope.get("type")) != "yarn":
+    if written is None or not isinstance(rope, dict) or (rope.get("rope_type") or rope.get("type")) not in EXTENDED:
         return written
     factor, original = rope.get("factor"), rope.get("original_max_position_embeddings") or written
     if not isinstance(factor, int | float) or not isinstance(original, int) or not isfinite(factor):
