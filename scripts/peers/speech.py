@@ -8,8 +8,8 @@
 Both models are random and of the size of Whisper's base and T5's small; they are made in FOLDER/speech and kept. The
 Whisper's later layers add little, so that a drafter with its encoder and first layer often agrees; the corrector, a
 BART made as scripts/examples/corrector.py, copies its source. Every generation has a process of its own, one thread,
-and as many new tokens as any other; all engines take turns in each round. whisper.cpp's head is its embedding, so its tokens
-are others; its library is that of the package pywhispercpp.
+and as many new tokens as any other; all engines take turns in each round. whisper.cpp's head is its embedding, so its
+tokens are others; its library is that of the package pywhispercpp.
 
 "encoder" is the time until the first token, "tokens/s" the speed behind it, both medians over rounds.
 """

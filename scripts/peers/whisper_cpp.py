@@ -1,7 +1,8 @@
 """A Whisper of transformers in whisper.cpp's format, and its greedy decoding by whisper.cpp's own library.
 
 The format is that of whisper.cpp's models/convert-h5-to-ggml.py. In place of float32, in which its convolutions do not
-run, matrices are float16, as in its published models; int8 is its Q8_0, as its program quantize writes. The head is the embedding there, so that the tokens of a model with a head of its own differ, and take as long.
+run, matrices are float16, as in its published models; int8 is its Q8_0, as its program quantize writes. The head is the
+embedding there, so that the tokens of a model with a head of its own differ, and take as long.
 """
 
 import ctypes
