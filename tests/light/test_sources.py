@@ -7,11 +7,13 @@ import pytest
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import models, pre_tokenizers, processors
 
+from speccompile.bundle.caches import code_bits, with_quantized_caches
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.source_section import FIELDS, source_problems
-from speccompile.bundle.sources import round_only
+from speccompile.bundle.sources import is_cross_state, round_only
 from speccompile.compiler.checkpoints.facts import read_checkpoint
-from speccompile.contract import ENCODE_SOURCE, Graph, Tensor
+from speccompile.compiler.engines.settings import make_settings
+from speccompile.contract import ENCODE_SOURCE, INT4_VALUES, Graph, Tensor, is_scale
 from speccompile.errors import BundleError, CheckpointError, PromptError, RecipeError, UnsupportedModelError, UsageError
 from speccompile.measure.tune.run import Job
 from speccompile.plan.caches import CachePlan
@@ -249,6 +251,29 @@ def test_a_manifest_says_what_its_encoder_takes():
     assert "expected ids below 3" in next(source_problems(SECTION, graphs, 3))
     assert "has 7 rows, source.max_length is 5" in next(source_problems(SECTION, {ENCODE_SOURCE: encoder(7)}, 6))
     assert round_only([encoder(), plain.graphs[0]]) == (plain.graphs[0],)
+
+
+def test_rows_of_a_source_may_be_codes_with_scales():
+    stored = with_quantized_caches(encoder(), {"target.cross_key.0": 4})
+    codes, scales = stored.outputs
+    assert (codes.dtype, codes.shape, scales.buffer, scales.shape) == (
+        "int8", (1, 2, 5, 2), "target.cross_key_scale.0", (1, 2, 5, 2),
+    )  # fmt: skip
+    assert is_cross_state(scales.buffer)
+    assert is_scale(scales.buffer)
+    assert not is_scale("target.scaled.0")
+    assert list(source_problems(SECTION, {ENCODE_SOURCE: stored}, 6)) == []
+    assert code_bits(INT4_VALUES, "target.cross_value.0") == 4
+    assert code_bits(INT4_VALUES, "target.cross_key.0") == 8
+
+
+def test_engines_encode_sources_of_every_length():
+    fixed = {"backend": "tensorrt_rtx", "compute_capability": "8.9", "precision": {}}
+    made = make_settings(encoder(80), **fixed, tokens=3, catch_up=2, prefill_chunk=8, max_length=40)
+    assert made.profile == {"source": ((1, 1), (1, 64), (1, 80))}
+    assert make_settings(encoder(7), **fixed, tokens=3, catch_up=2, prefill_chunk=8, max_length=40).profile == {
+        "source": ((1, 1), (1, 7), (1, 7))
+    }
 
 
 @pytest.mark.parametrize(
