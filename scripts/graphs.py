@@ -96,11 +96,12 @@ def digest(model: onnx.ModelProto) -> str:
 
 
 def contents(model: onnx.ModelProto) -> Counter[str]:
-    """Count a model's inputs, outputs, weights and nodes, by what they are without their names."""
+    """Count a model's inputs, outputs, weights and nodes, those of functions with the function's name."""
     found: Counter[str] = Counter()
     for owner in (model.graph, *model.functions):
+        where = "" if owner is model.graph else f" in {owner.name}"
         for graph in graphs_of(owner):
-            found.update(f"{node.domain or 'onnx'}::{node.op_type}" for node in graph.node)
+            found.update(f"{node.domain or 'onnx'}::{node.op_type}{where}" for node in graph.node)
     for kind in ("input", "output"):
         found.update(f"{kind} {value.name}" for value in getattr(model.graph, kind))
     found.update(f"weight {onnx.TensorProto.DataType.Name(w.data_type)}{list(w.dims)}" for w in model.graph.initializer)
