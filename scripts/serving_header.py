@@ -19,6 +19,7 @@ from speccompile.serving.http import (  # noqa: E402
     audio,
     connection_limits,
     fields,
+    images,
     metrics,
     multipart,
     requests,
@@ -99,7 +100,7 @@ def measured() -> Iterator[str]:
 
 def limits() -> Iterator[str]:
     """Yield the default limits of connections and bodies."""
-    yield "\n// speccompile.serving.http.connection_limits, .app, .requests, .fields"
+    yield "\n// speccompile.serving.http.connection_limits, .app, .requests, .fields, .images"
     names = ("header_bytes", "headers", "header_seconds", "body_seconds", "idle_seconds")
     defaults: dict[str, Any] = {name: getattr(ConnectionLimits, name) for name in names}
     yield from (constant(camel(f"default_{name}"), value) for name, value in defaults.items())
@@ -108,6 +109,9 @@ def limits() -> Iterator[str]:
     yield constant("kReserve", connection_limits.RESERVE)
     yield constant("kReservedPaths", [path.decode() for path in connection_limits.RESERVED_PATHS])
     yield constant("kMaxBodyBytes", Settings.max_body_bytes)
+    yield constant("kMostPicturesBody", images.MOST_BODY_BYTES)
+    yield constant("kMostPixelBytes", images.MOST_PIXEL_BYTES)
+    yield constant("kMostHeldBytes", images.MOST_HELD_BYTES)
     yield constant("kCompletionTokens", requests._DEFAULT_MAX_TOKENS)
     yield constant("kChatUrl", fields.CHAT_URL)
     yield constant("kCompletionsUrl", fields.COMPLETIONS_URL)

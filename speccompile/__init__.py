@@ -17,17 +17,30 @@ __version__ = "0.1.0"
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _PLACES = {
+    "AsyncTextStream": "speccompile.runtime",
     "Bundle": "speccompile.runtime",
     "Generation": "speccompile.runtime",
     "GenerationOptions": "speccompile.runtime",
     "TextStream": "speccompile.runtime",
+    "Timings": "speccompile.runtime",
     "build": "speccompile.compiler.from_recipe",
     "load": "speccompile.runtime",
 }
 """Names -> the module that has them. By name, like plug-ins: rooms that import `speccompile` for its version import
 nothing else with it."""
 
-__all__ = ["Bundle", "Generation", "GenerationOptions", "TextStream", "__version__", "build", "load", "plan"]
+__all__ = [
+    "AsyncTextStream",
+    "Bundle",
+    "Generation",
+    "GenerationOptions",
+    "TextStream",
+    "Timings",
+    "__version__",
+    "build",
+    "load",
+    "plan",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -291,7 +291,7 @@ def has_recurrent_states(graphs: Iterable[Graph], part: str) -> bool:
 
 def is_scale(buffer: str) -> bool:
     """Return whether a buffer holds the scales of a quantized cache."""
-    return any(f"{kind}{SCALE_SUFFIX}" in buffer.split(".") for kind in CACHED_KINDS)
+    return any(part.endswith(SCALE_SUFFIX) for part in buffer.split("."))
 
 
 def vocabulary_size(graphs: Iterable[Graph]) -> int:

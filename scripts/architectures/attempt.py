@@ -15,7 +15,6 @@ from scripts.architectures.configurations import IMPOSSIBLE, configuration
 from scripts.architectures.row import Row
 from speccompile.compiler.build import build
 from speccompile.compiler.checkpoints.multimodal import TYPES
-from speccompile.compiler.checkpoints.refused_types import REFUSED
 from speccompile.compiler.models.load import first_line
 from speccompile.errors import ProofError, SpeccompileError
 from speccompile.recipe import load_recipe, make_plan
@@ -47,7 +46,9 @@ def attempt(model_type: str, folder: Path) -> Row:
     architecture = type(model).__name__
     (folder / "recipe.yaml").write_text(RECIPE)
     try:
-        with patch.dict(REFUSED, clear=True):  # what is refused by name may have been mended in transformers
+        with patch(
+            "speccompile.recipe.decide.refuse_type"
+        ):  # what is refused by name may have been mended in transformers
             plan = make_plan(load_recipe(folder))
         build(plan, folder / "bundle", remember=False)
     except ProofError as error:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from scripts.figures.tables import Measurement, by_speedup
+from scripts.figures.tables import Measurement, by_speedup, latest_first, titled
 from speccompile.measure.bench.plots import COLOURS, bar_rows, line_chart
 
 PLOTTED = ("prompt_lookup", "model", "eagle3", "dflash", "medusa")
@@ -33,10 +33,21 @@ def window_cost(data: Measurement) -> str:
     return _file(line_chart(series, "time of a verification over that of a window of one", "tokens in the window"))
 
 
+def long_contexts(data: Measurement) -> str:
+    """Draw milliseconds a token by context, of the processor that was measured last: without caches of two dtypes,
+    which lie on the line of int8 and would take a colour more than there are."""
+    _, measured = latest_first(data)[0]
+    series: dict[str, list[tuple[int, float]]] = {}
+    for row in (row for row in measured["contexts"] if "int8/int4" not in row["form"]):
+        series.setdefault(titled(row["form"]), []).append((row["context"], round(1000 / row["tokens_per_second"], 1)))
+    return _file(line_chart(series, "milliseconds a token", "tokens of context"))
+
+
 PLOTS: dict[str, tuple[str, Callable[[Measurement], str]]] = {
     "acceptance.svg": ("methods", acceptance),
     "speedup.svg": ("methods", speedup),
     "window-cost.svg": ("precisions", window_cost),
+    "long.svg": ("long", long_contexts),
 }
 """File of docs/figures -> its measurement, and what draws it."""
 

@@ -79,10 +79,10 @@ def precision_speed(data: Measurement) -> str:
 
 def peers(data: Measurement) -> str:
     """Return a table for each processor, the one that was measured last first, each with where it comes from."""
-    return "\n\n".join(_peers_of(name, measured) for name, measured in _latest_first(data))
+    return "\n\n".join(_peers_of(name, measured) for name, measured in latest_first(data))
 
 
-def _latest_first(data: Measurement) -> list[tuple[str, dict[str, Any]]]:
+def latest_first(data: Measurement) -> list[tuple[str, dict[str, Any]]]:
     return sorted(data["processors"].items(), key=lambda each: each[1]["date"], reverse=True)
 
 
@@ -91,6 +91,14 @@ PEERS = {
     "onnxruntime": "onnxruntime-genai", "pace": "AMD PACE",
 }  # fmt: skip
 """Peer of scripts/peers -> its name."""
+
+
+def titled(form: str) -> str:
+    """Return a form of a peer by the name that pages give the peer."""
+    peer, name = form.split(": ", 1)
+    return f"{PEERS[peer]}, {name}"
+
+
 OUR_FLOAT = "speccompile: int4, float32 caches"
 """Form with which those of long contexts are compared."""
 WEIGHTS = {"fp32": "float32", "bf16": "bfloat16"}
@@ -125,8 +133,8 @@ def _measured_by(name: str, measured: dict[str, Any], more: str, command: str) -
 def long_contexts(data: Measurement) -> str:
     """Return a table for each processor: a row a context and form, the speed beside that of our float caches. Nothing
     before one was measured."""
-    tables = [_contexts_of(name, measured) for name, measured in _latest_first(data)]
-    said = "Whole texts of a Llama of 0.35 B parameters with 4-bit weights, beside llama.cpp:"
+    tables = [_contexts_of(name, measured) for name, measured in latest_first(data)]
+    said = "Whole texts of a Llama of 0.35 B parameters with 4-bit weights, beside other runtimes:"
     return "\n\n".join([said, *tables]) if tables else ""
 
 
@@ -134,10 +142,9 @@ def _contexts_of(name: str, measured: dict[str, Any]) -> str:
     plain = {row["context"]: row["tokens_per_second"] for row in measured["contexts"] if row["form"] == OUR_FLOAT}
     rows = []
     for row in measured["contexts"]:
-        peer, form = row["form"].split(": ", 1)
         ratio = f"{row['tokens_per_second'] / plain[row['context']]:.2f}" if row["context"] in plain else "-"
         rows.append((
-            f"{row['context']}, {PEERS[peer]}, {form}", f"{row['tokens_per_second']:.1f}", ratio,
+            f"{row['context']}, {titled(row['form'])}", f"{row['tokens_per_second']:.1f}", ratio,
             f"{row['first_token_seconds']:.1f} s", f"{row['anonymous_megabytes']:.0f} MB",
         ))  # fmt: skip
     head = (

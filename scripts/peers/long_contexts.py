@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measure long prompts of a 4-bit model beside llama.cpp, with each kind of cache: a table on stderr, JSON on stdout.
+"""Measure long prompts of a 4-bit model beside its peers, with each kind of cache: a table on stderr, JSON on stdout.
 
     .venv/bin/python scripts/peers/long_contexts.py FOLDER/random FOLDER --write
 
 MODEL and FOLDER are those of run.py. Every generation has a process of its own: a prompt of random tokens, then 64 new
 ones, greedy. In every round all forms run with one context before the next context. --write puts the medians into
-docs/figures/long.json beside those of other processors, and the tables into the pages that show them.
+docs/figures/long.json beside those of other processors, and the tables and the plot into the pages that show them.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 from common import say
 from run import OURS, cases_of, keep_figures, prepare
 
-PEERS = (OURS, "llama_cpp")
+PEERS = (OURS, "openvino", "onnxruntime", "llama_cpp")
 NEW_TOKENS = 64
 CONTEXTS = (4096, 8192, 16384)
 

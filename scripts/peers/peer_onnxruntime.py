@@ -18,6 +18,7 @@ FORMS = {
     "int8, block 128": Form("8-bit", "int8-128", {"precision": "int8", "block_size": 128}),
     "int4, block 32": Form("4-bit", "int4-32", {"precision": "int4", "block_size": 32}),
     "int4, block 128": Form("4-bit", "int4-128", {"precision": "int4", "block_size": 128}),
+    "int4, block 128, its default caches": Form("long", "int4-128", {"precision": "int4", "block_size": 128}),
 }
 
 

@@ -30,6 +30,7 @@ FORMS = {
     "int4, group 32, computes in f32": Form("4-bit", "int4-32", _int4(32), FLOAT32),
     "int4, group 128, head too": Form("4-bit", "int4-128-all", _int4(128, all_layers=True)),
     "int4, group 128, head too, computes in f32": Form("4-bit", "int4-128-all", _int4(128, all_layers=True), FLOAT32),
+    "int4, group 128, head too, its default caches": Form("long", "int4-128-all", _int4(128, all_layers=True)),
 }
 
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Measure speccompile and CTranslate2 (the engine of faster-whisper) on one Whisper and one corrector: a table.
+"""Measure speccompile, CTranslate2 (the engine of faster-whisper), whisper.cpp and ONNX Runtime's own graphs
+(onnxruntime-genai's builder) on one Whisper, and the first two on one corrector: a table.
 
-    scripts/peers/setup FOLDER ctranslate2
+    scripts/peers/setup FOLDER ctranslate2 whisper_cpp onnxruntime
     .venv/bin/python scripts/peers/speech.py FOLDER [--rounds 3]
 
 Both models are random and of the size of Whisper's base and T5's small; they are made in FOLDER/speech and kept. The
 Whisper's later layers add little, so that a drafter with its encoder and first layer often agrees; the corrector, a
 BART made as scripts/examples/corrector.py, copies its source. Every generation has a process of its own, one thread,
-and as many new tokens as any other; all engines take turns in each round.
+and as many new tokens as any other; all engines take turns in each round. whisper.cpp's head is its embedding, so its
+tokens are others; its library is that of the package pywhispercpp.
 
 "encoder" is the time until the first token, "tokens/s" the speed behind it, both medians over rounds.
 """
@@ -32,10 +34,12 @@ WHISPER, CORRECTOR, PRECISIONS = "whisper", "corrector", ("float32", "int8")
 AGREEMENT = 0.0165
 """Factor of what the decoder's layers behind the first add: the larger, the less its drafter agrees. At this one it
 names the target's next token in 85 of 100 places."""
+CTRANSLATE2, WHISPER_CPP, ONNXRUNTIME = PEERS = ("ctranslate2", "whisper_cpp", "onnxruntime")
+"""Engines beside ours, each with an environment of this name."""
 CASES = (
-    *((WHISPER, "ctranslate2", each) for each in PRECISIONS),
+    *((WHISPER, engine, each) for engine in PEERS for each in PRECISIONS),
     *((WHISPER, drafter, each) for each in PRECISIONS for drafter in ("none", "model")),
-    *((CORRECTOR, "ctranslate2", each) for each in PRECISIONS),
+    *((CORRECTOR, CTRANSLATE2, each) for each in PRECISIONS),
     *((CORRECTOR, drafter, each) for each in PRECISIONS for drafter in ("none", "source")),
 )
 
@@ -167,6 +171,35 @@ def run_theirs(name: str, precision: str, model: Path) -> dict[str, Any]:
     return {"first": times[0], "speed": (len(tokens) - 1) / (times[1] - times[0]), "tokens": tokens, "accepted": None}
 
 
+def prepare(folder: Path, case: tuple[str, str, str], made: Path) -> None:
+    """Write what an engine reads of a model in `folder`."""
+    from scripts.peers import whisper_cpp, whisper_onnxruntime
+
+    name, engine, precision = case
+    if engine == CTRANSLATE2:
+        convert(folder, name, made)
+    elif engine == WHISPER_CPP:
+        whisper_cpp.convert(folder / name, precision, made)
+    elif engine == ONNXRUNTIME:
+        whisper_onnxruntime.convert(folder / name, precision, made)
+    else:
+        build_bundle(folder, name, engine, precision, made)
+
+
+def measure(case: tuple[str, str, str], made: Path) -> dict[str, Any]:
+    """Return the times, the tokens and the acceptance length of a generation."""
+    from scripts.peers import whisper_cpp, whisper_onnxruntime
+
+    name, engine, precision = case
+    if engine == CTRANSLATE2:
+        return run_theirs(name, precision, made)
+    if engine == WHISPER_CPP:
+        return whisper_cpp.run(made, PROMPT, END, TOKENS)
+    if engine == ONNXRUNTIME:
+        return whisper_onnxruntime.run(made, PROMPT, END, TOKENS)
+    return run_ours(name, engine, made)
+
+
 def source() -> list[int]:
     """Return the corrector's source."""
     return [100 + (37 * place * place + 11 * place) % 30000 for place in range(SOURCE)]
@@ -181,13 +214,12 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.folder.resolve() / "speech"
     if options.case is not None:
-        name, drafter, precision = CASES[options.case]
-        theirs = drafter == "ctranslate2"
-        made = folder / (f"{name}-ct2" if theirs else f"{name}-{drafter}-{precision}")
+        name, engine, precision = CASES[options.case]
+        made = folder / (f"{name}-ct2" if engine == CTRANSLATE2 else f"{name}-{engine}-{precision}")
         if options.prepare and not made.exists():
-            convert(folder, name, made) if theirs else build_bundle(folder, name, drafter, precision, made)
+            prepare(folder, CASES[options.case], made)
         elif not options.prepare:
-            print(json.dumps(run_theirs(name, precision, made) if theirs else run_ours(name, drafter, made)))
+            print(json.dumps(measure(CASES[options.case], made)))
         return
     if not folder.is_dir():
         make_models(folder)
@@ -201,10 +233,12 @@ def main() -> None:
 
 
 def start(folder: Path, case: int, *more: str) -> str:
-    """Run a case in a process of its own. CTranslate2's environment reads this one's packages for its conversion."""
-    theirs = CASES[case][1] == "ctranslate2"
-    python = folder / "ctranslate2" / "bin" / "python" if theirs else Path(sys.executable)
-    paths = [ROOT, *([sysconfig.get_path("purelib")] if more and theirs else [])]
+    """Run a case in a process of its own. CTranslate2's environment reads this one's packages for its conversion, and
+    whisper.cpp's models are written by this one."""
+    engine = CASES[case][1]
+    own = engine not in PEERS or (more and engine == WHISPER_CPP)
+    python = Path(sys.executable) if own else folder / engine / "bin" / "python"
+    paths = [ROOT, *([sysconfig.get_path("purelib")] if more and engine == CTRANSLATE2 else [])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     line = [str(python), __file__, str(folder), "--case", str(case), *more]
     return subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout

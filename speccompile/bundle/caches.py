@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.bundle.sources import CROSS_KINDS
 from speccompile.contract import (
     CACHED_KINDS,
     COMPONENTS,
@@ -20,19 +21,22 @@ from speccompile.contract import (
 )
 
 STORED_KINDS = {*CACHED_KINDS, *(kind + SCALE_SUFFIX for kind in CACHED_KINDS)}
-"""Parts of the names of buffers that hold keys and values, or their scales."""
+"""Parts of the names of buffers that hold keys and values of a text, or their scales."""
+QUANTIZED_KINDS = (*CACHED_KINDS, *CROSS_KINDS)
+"""Kinds of states that a quantized cache holds as codes and scales: those of a text and those of a source."""
 
 
 def scale_name(name: str) -> str:
     """Return the name of the scales of a quantized cache, or of the tensor that updates them: target.key.0 ->
     target.key_scale.0."""
     parts = name.split(".")
-    return ".".join(part + SCALE_SUFFIX if part in CACHED_KINDS else part for part in parts)
+    return ".".join(part + SCALE_SUFFIX if part in QUANTIZED_KINDS else part for part in parts)
 
 
 def code_bits(dtype: str, name: str) -> int:
     """Return the bits of a code of a quantized cache. dtype: of `cache_dtype`; name: of the cache, as target.key.0."""
-    return 4 if dtype == INT4_VALUES and "value" in name.split(".") else 8
+    values = CACHED_KINDS[1], CROSS_KINDS[1]
+    return 4 if dtype == INT4_VALUES and any(part in values for part in name.split(".")) else 8
 
 
 def caches_in(dtype: str) -> str:
@@ -90,11 +94,11 @@ def longest_text(graphs: Iterable[Graph], manifest: Manifest, memory: float) -> 
             token, fixed = token + several * row, fixed + row * (rows - several * manifest.max_length)
     if not token:
         return None if fixed <= memory else 0
-    return max(0, int((memory - fixed) // token))
+    return max(0, (int(memory) - fixed) // token)
 
 
 GIGABYTE = 1e9
-"""Memory for which plans and descriptions say the longest text."""
+"""Unit in which people say for which memory plans and descriptions show the longest text: one of it by default."""
 
 
 def words_of_longest(tokens: int | None) -> str:
@@ -102,9 +106,21 @@ def words_of_longest(tokens: int | None) -> str:
     return "any" if tokens is None else f"{tokens} tokens"
 
 
-def describe_caches(manifest: Manifest) -> str:
+def context_of(manifest: Manifest, gigabytes: float) -> dict[str, int | None]:
+    """Return the bytes of a token in all caches of the first engine, and the longest text whose caches fit a memory."""
+    graphs, memory = manifest.engines[0].graphs, gigabytes * GIGABYTE
+    return describe_context(sum(cache_token_bytes(graphs, part) for part in COMPONENTS), memory,
+                            longest_text(graphs, manifest, memory))  # fmt: skip
+
+
+def describe_context(token: int, memory: float, longest: int | None) -> dict[str, int | None]:
+    """Return what JSON says of caches. longest: as of `longest_text`."""
+    return {"bytes_per_token": token, "memory": int(memory), "tokens": longest}
+
+
+def describe_caches(manifest: Manifest, gigabytes: float = 1) -> str:
     """Describe the caches of the first engine: bytes of a token, dtypes if they are quantized, rings, and the longest
-    text in a gigabyte."""
+    text in so many gigabytes."""
     graphs, parts = manifest.engines[0].graphs, list[str]()
     for part in COMPONENTS:
         size, dtype = cache_token_bytes(graphs, part), cache_dtype(graphs, part)
@@ -116,7 +132,8 @@ def describe_caches(manifest: Manifest) -> str:
         rows = {int(t.shape[2]) for graph in graphs for t in graph.inputs if t.buffer in manifest.rings}
         layers = {name.rpartition(".")[2] for name in manifest.rings}
         parts.append(f"rings of {', '.join(map(str, sorted(rows)))} rows in {len(layers)} layers")
-    return "; ".join([*parts, f"1 GB holds {words_of_longest(longest_text(graphs, manifest, GIGABYTE))}"])
+    longest = longest_text(graphs, manifest, gigabytes * GIGABYTE)
+    return "; ".join([*parts, f"{gigabytes:g} GB holds {words_of_longest(longest)}"])
 
 
 def has_quantized_caches(graphs: Iterable[Graph]) -> bool:

@@ -29,10 +29,10 @@ from speccompile.contract import (
     NEXT_ROUND_INPUTS,
     OUT_OF_PLACE_PREFIX,
     PERSISTENT_PREFIX,
+    SCALE_SUFFIX,
     Dimension,
     Graph,
     Tensor,
-    is_scale,
     with_fixed_batch,
     with_tensorrt_states,
 )
@@ -227,7 +227,7 @@ def _rows(tensor: Tensor) -> int | None:
     """Return the number of tokens that a state has a row for; None if it has no row for each token."""
     if tensor.dtype == "int64" and len(tensor.shape) == 2:
         return int(tensor.shape[1])
-    is_cache = is_scale(tensor.buffer) or any(part in CACHED_KINDS for part in tensor.buffer.split("."))
+    is_cache = any(part.removesuffix(SCALE_SUFFIX) in CACHED_KINDS for part in tensor.buffer.split("."))
     return int(tensor.shape[2]) if is_cache and len(tensor.shape) == 4 else None
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from speccompile.bundle.sources import AUDIO, CROSS_KINDS, FRAMES_PER_ROW, SOURCE, shares_encoder
+from speccompile.bundle.sources import AUDIO, FRAMES_PER_ROW, SOURCE, is_cross_state, shares_encoder
 from speccompile.contract import ENCODE_SOURCE, SOURCE_ENCODERS, Graph
 from speccompile.errors import BundleError
 
@@ -123,7 +123,7 @@ def source_problems(section: dict[str, Any] | None, graphs: dict[str, Any], voca
         else:
             yield from _input_problems(section, graphs[name])
         for state in (tensor for tensor in graphs[name].outputs if tensor.role == "state"):
-            if not any(kind in state.buffer.split(".") for kind in CROSS_KINDS):
+            if not is_cross_state(state.buffer):
                 yield f"graph {name!r}: the output {state.name!r} holds no rows of a source"
             elif state.shape[2] != section["max_length"]:
                 yield f"graph {name!r}: {state.name!r} has {state.shape[2]} rows, source.max_length is " + str(

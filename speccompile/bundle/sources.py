@@ -8,7 +8,8 @@ the round reads and leaves as they are:
 
 buffer                          dtype, shape            meaning
 source                          int64 [B, source]       the tokens of a source, all of them
-target.cross_key.0, ..          float [B, G, E, D]      written by the encoder from the first row on; float as caches
+target.cross_key.0, ..          float [B, G, E, D]      written by the encoder from the first row on; as the component's
+                                                        caches are stored, with scales `target.cross_key_scale.0`
 source_length                   int64 [B]               rows of these that count, at least one; written by the host at
                                                         admission, and read by verify, draft and step
 source_tokens                   int64 [B, E]            the same tokens, for lookups; written by the host at admission
@@ -28,7 +29,7 @@ Standard library only: this file is imported by the compiler and by the runtime.
 
 from collections.abc import Iterable
 
-from speccompile.contract import COMPONENTS, SOURCE_ENCODERS, Graph, Tensor
+from speccompile.contract import COMPONENTS, SCALE_SUFFIX, SOURCE_ENCODERS, Graph, Tensor
 
 CROSS_KINDS = ("cross_key", "cross_value")
 """Kinds of states with rows of a source."""
@@ -45,8 +46,8 @@ FRAMES_PER_ROW = 2
 
 
 def is_cross_state(buffer: str) -> bool:
-    """Return whether a buffer holds rows of a source: `target.cross_key.0`."""
-    return any(part in CROSS_KINDS for part in buffer.split("."))
+    """Return whether a buffer holds rows of a source, or their scales: `target.cross_key.0`."""
+    return any(part.removesuffix(SCALE_SUFFIX) in CROSS_KINDS for part in buffer.split("."))
 
 
 def is_encoder(graph: Graph) -> bool:

@@ -83,9 +83,12 @@ def command(
       speccompile batch build/demo requests.jsonl answers.jsonl --json | jq .failed
       jq -r '[.custom_id, .response.body.choices[0].message.content] | @tsv' answers.jsonl
     """
+    from speccompile.bundle.reader import open_bundle
     from speccompile.runtime.adapters import read_named
     from speccompile.serving.batch.run import Batch
+    from speccompile.serving.scheduler import check_prompted
 
+    check_prompted(open_bundle(folder, verify=False).manifest, "files of requests")
     named = read_named(adapters)
 
     def answers(lines: "Sequence[BatchRequest]") -> "Generator[Result, None, None]":

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from speccompile.bundle.buffers import Buffer, buffers
-from speccompile.bundle.caches import describe_caches
+from speccompile.bundle.caches import context_of, describe_caches
 from speccompile.cli.heads import accuracy_rows, hit_title
-from speccompile.cli.options import SIGNED_BY
+from speccompile.cli.options import CACHE_GB, SIGNED_BY
 from speccompile.cli.quality_rows import acceptance_rows, quality_rows, quality_title
 from speccompile.cli.table_output import columns
 from speccompile.contract import ADAPTER_PREFIX, BATCH, DTYPES
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
 @click.option("--require-signature", "signed_by", **SIGNED_BY)
-def command(folder: Path, as_json: bool, no_verify: bool, signed_by: Path | None) -> None:
+@click.option("--cache-gb", **CACHE_GB)
+def command(folder: Path, as_json: bool, no_verify: bool, signed_by: Path | None, cache_gb: float) -> None:
     """Show what BUNDLE holds: engines, graphs, buffers, files, the inputs it was built from, what its precisions cost,
     its proof.
 
@@ -45,6 +46,9 @@ def command(folder: Path, as_json: bool, no_verify: bool, signed_by: Path | None
       files     {path: {blake3, bytes}}
       lock      the content of lock.json
       prefixes  {engine: [name]} of the prefixes that it ships
+      context   {bytes_per_token, memory, tokens} of the caches of the first
+                engine: bytes of a token in all layers, --cache-gb in bytes,
+                and tokens of the longest text that fits; null: any does
       here      {engine: {exact, reason, widths, differing, largest}}: whether
                 windows of these widths give the logits of single tokens, bit
                 for bit, on this processor; null where that was not tried yet,
@@ -90,9 +94,9 @@ def command(folder: Path, as_json: bool, no_verify: bool, signed_by: Path | None
 
     bundle = open_bundle(folder, verify=not no_verify, signed_by=signed_by)
     if as_json:
-        click.echo(json.dumps(_as_object(bundle, verified=not no_verify), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(_as_object(bundle, cache_gb, verified=not no_verify), indent=2, ensure_ascii=False))
     else:
-        click.echo("\n".join(_lines(bundle, verified=not no_verify)))
+        click.echo("\n".join(_lines(bundle, cache_gb, verified=not no_verify)))
 
 
 def size_in_bytes(buffer: Buffer, rows: int = 1) -> int | str:
@@ -113,7 +117,7 @@ def size_in_bytes(buffer: Buffer, rows: int = 1) -> int | str:
     return "*".join([str(fixed), *widths]) if widths else fixed
 
 
-def _as_object(bundle: "OpenedBundle", *, verified: bool) -> dict[str, Any]:
+def _as_object(bundle: "OpenedBundle", cache_gb: float, *, verified: bool) -> dict[str, Any]:
     from speccompile.runtime.shipped_prefixes import prefix_names
 
     return {
@@ -127,6 +131,7 @@ def _as_object(bundle: "OpenedBundle", *, verified: bool) -> dict[str, Any]:
         "files": {path: {"blake3": file.blake3, "bytes": file.size} for path, file in bundle.hashes.files.items()},
         "lock": bundle.lock,
         "prefixes": prefix_names(bundle),
+        "context": context_of(bundle.manifest, cache_gb),
         "here": {name: found and _exactness(found) for name, found in _found_here(bundle).items()},
         "proof": bundle.proof,
     }
@@ -146,9 +151,9 @@ def _exactness(found: "WindowInvariance") -> dict[str, Any]:
     return {"exact": found.exact, "reason": found.reason} | asdict(found)
 
 
-def _lines(bundle: "OpenedBundle", *, verified: bool) -> Iterator[str]:
+def _lines(bundle: "OpenedBundle", cache_gb: float, *, verified: bool) -> Iterator[str]:
     manifest = bundle.manifest
-    yield from columns(facts(bundle, verified=verified))
+    yield from columns(facts(bundle, cache_gb, verified=verified))
     yield from _section("engines", [_engine_row(engine) for engine in manifest.engines])
     yield from _section("on this processor", [_here_row(*found) for found in _found_here(bundle).items()])
     for engine in manifest.engines:
@@ -174,7 +179,7 @@ def _lines(bundle: "OpenedBundle", *, verified: bool) -> Iterator[str]:
     yield from _section("proof (proof.json)", _proof_rows(proof))
 
 
-def facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
+def facts(bundle: "OpenedBundle", cache_gb: float = 1, *, verified: bool) -> list[tuple[str, str]]:
     from speccompile.runtime.images.reader import image_settings
 
     manifest: Manifest = bundle.manifest
@@ -186,7 +191,7 @@ def facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
         ("drafts", _drafts(manifest)),
         ("batch size", str(manifest.batch_size)),
         ("max length", f"{manifest.max_length} tokens, prefilled {manifest.prefill_chunk} at a time"),
-        ("caches", describe_caches(manifest)),
+        ("caches", describe_caches(manifest, cache_gb)),
         *([("adapters", _adapters(manifest))] if "adapters" in manifest.plan else []),
         *([("pictures", seen.describe())] if (seen := image_settings(manifest)) is not None else []),
         ("vocabulary", f"{manifest.vocabulary_size}, end tokens {_short(list(manifest.eos_token_ids))}"),

@@ -13,7 +13,11 @@ from click.shell_completion import CompletionItem
 from speccompile import __version__
 from speccompile.cli import exit_codes
 from speccompile.cli.progress_options import progress_options, with_progress_options
-from speccompile.cli.standard_streams import read_utf8_instead_of_ascii, replace_closed_streams
+from speccompile.cli.standard_streams import (
+    read_utf8_instead_of_ascii,
+    replace_closed_streams,
+    start_again_with_utf8,
+)
 from speccompile.errors import UsageError
 from speccompile.progress import heartbeat
 
@@ -111,6 +115,7 @@ def group(ctx: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line (by default on the process's own arguments) and leave with its exit code."""
     if arguments is None:
+        start_again_with_utf8()
         replace_closed_streams()
         read_utf8_instead_of_ascii(sys.stdin)
     gc.set_threshold(100_000, 20, 20)  # fewer collections make the import of torch and transformers 20 % faster

@@ -55,6 +55,13 @@ IMAGES: dict[str, Any] = {
     "help": "A picture for the prompt. May be given several times.",
 }
 """Settings of the option --image of every command that takes one prompt."""
+CACHE_GB: dict[str, Any] = {
+    "metavar": "GB",
+    "type": FloatRange(min=0, min_open=True, max=1_000_000),
+    "default": 1.0,
+    "help": "Say how long a text may be whose caches fit so many GB (1e9 bytes), by default 1.",
+}
+"""Settings of the option --cache-gb of every command that describes caches."""
 TRUNCATE: dict[str, Any] = {
     "type": click.Choice(["left"]),
     "help": "Drop the first tokens of a prompt that leaves no room for the new ones; by default it is refused.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from speccompile.cli.heads import found_rows
+from speccompile.cli.options import CACHE_GB
 from speccompile.cli.training_rows import training_rows
 from speccompile.errors import SpeccompileError
 
@@ -26,7 +27,8 @@ Row = tuple[str, str, str]
 @click.argument("recipe", type=click.Path(path_type=Path))
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override a key, as in drafter.tokens=6.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
+@click.option("--cache-gb", **CACHE_GB)
+def command(recipe: Path, overrides: tuple[str, ...], as_json: bool, cache_gb: float) -> None:
     """Show what build would do with RECIPE: every default decided, every check before the work made.
 
     RECIPE is a recipe.yaml or the folder that holds one.
@@ -38,6 +40,9 @@ def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
                reserved and address_space (these two and memory)
       room     what there is for it here: disk, free in folder, where
                build/<name> would be; memory, the lowest limit
+      context  {bytes_per_token, memory, tokens}: bytes of a token in the caches
+               of all layers, --cache-gb in bytes, and tokens of the longest
+               text whose caches fit; null: any does
       lacking  [text]: of what there is less than needed; build refuses
                where it is less than nine tenths
 
@@ -64,14 +69,19 @@ def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     lacking = [str(error) for error in insufficient_resources(needs, room)]
     if as_json:
         found = {"folder": str(room.folder), "disk": room.disk, "memory": room.memory}
-        data = plan.to_json() | {"needs": needs.to_json(), "room": found, "lacking": lacking}
+        data = plan.to_json() | {
+            "needs": needs.to_json(),
+            "room": found,
+            "lacking": lacking,
+            "context": _context(plan, cache_gb),
+        }
         if written.train is not None:
             data |= {"training": training.to_json() if training else None}
             data["notes"] += [f"train would refuse: {refused}"] if refused else []
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
         return
     notes = [*plan.notes, *lacking, *([f"train would refuse: {refused}"] if refused else [])]
-    rows = _rows(plan, written, needs, room)
+    rows = _rows(plan, written, needs, room, cache_gb)
     if training is not None:
         rows, notes = [*rows, *training_rows(written, training)], [*notes, *training.notes]
     _show(rows, notes)
@@ -103,7 +113,18 @@ def _show(rows: list[Row], notes: list[str]) -> None:
     click.echo("\n".join([*lines, *(f"note: {note}" for note in notes)]))
 
 
-def _rows(plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "AvailableResources") -> list[Row]:
+def _context(plan: "Plan", cache_gb: float) -> dict[str, int | None]:
+    """Return what JSON says of the caches."""
+    from speccompile.bundle.caches import GIGABYTE, describe_context
+    from speccompile.recipe.cache_sizes import cache_size, plan_token_bytes
+
+    memory = cache_gb * GIGABYTE
+    return describe_context(plan_token_bytes(plan), memory, cache_size(plan).longest(memory))
+
+
+def _rows(
+    plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "AvailableResources", cache_gb: float
+) -> list[Row]:
     decided: list[tuple[str, object]] = [
         ("decoding", _decoding(plan, recipe)),
         ("graphs", plan.graphs),
@@ -127,14 +148,14 @@ def _rows(plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "Avai
         *(_row(recipe, key, value) for key, value in decided),
         *_adapter_rows(recipe, plan),
         *([] if plan.images is None else [_row(recipe, "target.images", plan.images.describe())]),
-        *_cache_rows(recipe, plan),
+        *_cache_rows(recipe, plan, cache_gb),
         *(_row(recipe, key, value) for key, value in proof),
         *_engine_rows(recipe, plan),
         *_needs_rows(needs, room),
     ]
 
 
-def _cache_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
+def _cache_rows(recipe: "Recipe", plan: "Plan", cache_gb: float) -> list[Row]:
     """Return the rows of stored keys and values: their dtypes, and the bytes of a token in all layers."""
     from speccompile.bundle.caches import GIGABYTE, words_of_longest
     from speccompile.contract import FLOAT_CACHE, INT4_VALUES
@@ -161,7 +182,7 @@ def _cache_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
         rings = ", ".join(f"{count} layer{'s' * (count > 1)} of {size} rows" for size, count in sizes)
         rows += [_row(recipe, "cache.sliding", caches.sliding), ("  rings", rings, "checkpoint")]
         rows.append(("  a token beyond them", f"{whole.token / 1e3:.2f} KB", "checkpoint"))
-    return [*rows, ("  1 GB holds", words_of_longest(whole.longest(GIGABYTE)), "estimate")]
+    return [*rows, (f"  {cache_gb:g} GB holds", words_of_longest(whole.longest(cache_gb * GIGABYTE)), "estimate")]
 
 
 def _adapter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:

@@ -227,8 +227,11 @@ def build(
 def _manifest(folder: Path) -> Any:
     """Return a bundle's manifest, and so refuse an invalid bundle before any machine is requested."""
     from speccompile.bundle.reader import open_bundle
+    from speccompile.serving.scheduler import check_prompted
 
-    return open_bundle(folder, verify=False).manifest
+    manifest = open_bundle(folder, verify=False).manifest
+    check_prompted(manifest, "replicas")
+    return manifest
 
 
 def _on_cluster(local: click.Command) -> click.Command:

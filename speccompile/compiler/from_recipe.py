@@ -8,6 +8,7 @@ from typing import Any
 
 from speccompile.errors import RecipeError
 from speccompile.extras import naming_extra, require
+from speccompile.machine.keywords import checks_keywords
 from speccompile.machine.system import collection_paused
 from speccompile.plan.plan import Plan
 from speccompile.progress import LOGGER, loading_torch
@@ -19,6 +20,7 @@ Overrides = Mapping[str, Any] | Sequence[str]
 """Values for keys such as "drafter.tokens", or texts as after --set ("drafter.tokens=6")."""
 
 
+@checks_keywords("plan")
 def plan(recipe: Recipe, *, overrides: Overrides = ()) -> Plan:
     """Return the plan of a build, with every default decided. Needs no torch, but the extra `compile`.
 
@@ -40,6 +42,7 @@ def plan(recipe: Recipe, *, overrides: Overrides = ()) -> Plan:
     return make_plan(load_recipe(Path(recipe), settings))
 
 
+@checks_keywords("build")
 def build(
     recipe: Recipe | Plan,
     output: str | Path | None = None,
@@ -119,16 +122,17 @@ def _settings(overrides: Overrides) -> list[str]:
 
 
 def _as_yaml(key: str, value: Any) -> str:
-    import yaml
+    from yaml import YAMLError
+
+    from speccompile.recipe.load import dump_yaml
 
     try:
-        text: str = yaml.safe_dump(_plain(value), default_flow_style=True, allow_unicode=True)
-    except yaml.YAMLError:
+        return dump_yaml(_plain(value), in_a_line=True)
+    except YAMLError:
         raise RecipeError(
             f"overrides: {key}: received {value!r}, expected a value that YAML has",
             hint="give a text, a number or a list",
         ) from None
-    return text
 
 
 def _plain(value: Any) -> Any:

@@ -89,10 +89,7 @@ bool is_own_cache(const std::string& buffer) {
 }
 
 bool is_scale(const std::string& buffer) {
-  const std::string dotted = "." + buffer + ".";
-  return std::any_of(std::begin(kCachedKinds), std::end(kCachedKinds), [&](const char* kind) {
-    return dotted.find("." + std::string(kind) + kScaleSuffix + ".") != std::string::npos;
-  });
+  return (buffer + ".").find(std::string(kScaleSuffix) + ".") != std::string::npos;
 }
 
 bool has_recurrent_states(const std::vector<Graph>& graphs, const std::string& part) {

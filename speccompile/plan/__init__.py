@@ -15,11 +15,10 @@ class _Room(ModuleType):
     """Module that is the function `speccompile.plan` as well: users write `from speccompile import plan`, and once
     this package is imported, Python finds it under that name."""
 
-    def __call__(self, recipe: Any, *, overrides: Any = ()) -> Any:
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Return the plan of a build, with every default decided: see `speccompile.compiler.from_recipe.plan`."""
         # Imported by name: that module decides with rooms above this one.
-        return import_module("speccompile.compiler.from_recipe").plan(recipe, overrides=overrides)
+        return import_module("speccompile.compiler.from_recipe").plan(*arguments, **keywords)
 
 
-_Room.__call__.__qualname__ = "plan"  # as Python's errors about its arguments say
 sys.modules[__name__].__class__ = _Room

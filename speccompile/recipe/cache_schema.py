@@ -13,6 +13,7 @@ class Cache(Section):
     value: str | None = _optional("float, int8 or int4, with cache.key", "int4", min_length=1)
     sliding: str | None = _optional("full or ring", "ring", min_length=1)
     ring_rows: int | None = _optional("a whole number of rows from 1 on", 1024, ge=1)
+    long_factors: bool | None = _optional("true or false", "true")
     max_divergence: float | None = _optional("a number of nats above 0", 0.01, gt=0, allow_inf_nan=False)
     max_acceptance_loss: float | None = _optional("a share above 0 and below 1", 0.05, gt=0, lt=1)
 

@@ -5,43 +5,45 @@ from dataclasses import dataclass
 from typing import Any
 
 from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
+from speccompile.compiler.checkpoints.layer_rows import LayerRows, layer_rows
 from speccompile.compiler.checkpoints.multimodal import TEXT
-from speccompile.compiler.checkpoints.windows import attention_windows
 from speccompile.contract import FLOAT_CACHE, FP8_CACHE, INT4_VALUES
 from speccompile.drafters.token_map import MAP, MAX_EXPANSION
 from speccompile.plan.caches import FULL, ring_size, spare_rows
 from speccompile.plan.plan import ModelPlan, Plan
 
+SCALE = 4
+"""Bytes of a scale."""
+
 
 @dataclass(frozen=True)
 class CacheSize:
-    """Bytes of the caches of one batch slot. token: of a token in the caches that have a row for every token; row: of
-    one row of a ring; ring_rows: of each ring; spare: rows that a cache has beyond its longest text."""
+    """Bytes of the caches of one batch slot. token: of a token in the caches that have a row for every token; rings:
+    bytes of a row and number of rows of each ring; spare: rows that a cache has beyond its longest text."""
 
     token: int
-    row: int
-    ring_rows: tuple[int, ...]
+    rings: tuple[tuple[int, int], ...]
     spare: int
 
     @property
-    def rings(self) -> int:
+    def ring_bytes(self) -> int:
         """Return the bytes of all rings."""
-        return self.row * sum(self.ring_rows)
+        return sum(row * rows for row, rows in self.rings)
 
     def held(self, tokens: int) -> int:
         """Return the bytes of the rows that a text of so many tokens has."""
-        return self.token * tokens + self.row * sum(min(tokens, rows) for rows in self.ring_rows)
+        return self.token * tokens + sum(row * min(tokens, rows) for row, rows in self.rings)
 
     def of(self, tokens: int) -> int:
         """Return the bytes of caches for a text of so many tokens."""
-        return self.token * (tokens + self.spare) + self.rings
+        return self.token * (tokens + self.spare) + self.ring_bytes
 
     def longest(self, memory: float) -> int | None:
         """Return the number of tokens of the longest text whose caches fit a memory in bytes, 0 if none does; None if
         any does."""
         if not self.token:
-            return None if self.rings <= memory else 0
-        return max(0, int((memory - self.rings) // self.token) - self.spare)
+            return None if self.ring_bytes <= memory else 0
+        return max(0, int((memory - self.ring_bytes) // self.token) - self.spare)
 
 
 def cache_size(plan: Plan) -> CacheSize:
@@ -50,24 +52,33 @@ def cache_size(plan: Plan) -> CacheSize:
     spare = spare_rows(plan.prefill_chunk, plan.drafter.tokens)
     several = MAX_EXPANSION if plan.drafter.tokenizer == MAP else 1
     drafters = sum(token_bytes(model, plan.caches.drafter) for model in plan.drafter.models)
-    rows, count = ring_rows(plan), max(1, plan.target.facts.layers or 0)
-    whole = token_bytes(plan.target, plan.caches.target)
-    each = whole // count
-    return CacheSize(whole - each * len(rows) + several * drafters, each, tuple(rows), spare)
+    rings, full = list[tuple[int, int]](), 0
+    for layer in cached_layers(plan.target):
+        size, rows = row_bytes(layer, plan.caches.target), _ring_rows(plan, layer.window)
+        if rows:
+            rings.append((size, rows))
+        else:
+            full += size
+    return CacheSize(full + several * drafters, tuple(rings), spare)
 
 
 def ring_rows(plan: Plan) -> list[int]:
     """Return the rows of every layer of the target whose cache is a ring."""
-    if plan.caches.sliding == FULL:
-        return []
+    return [rows for layer in cached_layers(plan.target) if (rows := _ring_rows(plan, layer.window))]
+
+
+def _ring_rows(plan: Plan, window: int) -> int:
+    """Return the rows of the ring of a layer that sees so many latest positions, 0 if it has none."""
+    if plan.caches.sliding == FULL or not window:
+        return 0
     spare = spare_rows(plan.prefill_chunk, plan.drafter.tokens)
-    sizes = [plan.caches.ring_rows or ring_size(window, spare) for window in layer_windows(plan.target) if window]
-    return [size for size in sizes if size < plan.max_length + spare]
+    size = plan.caches.ring_rows or ring_size(window, spare)
+    return size if size < plan.max_length + spare else 0
 
 
-def layer_windows(model: ModelPlan) -> tuple[int, ...]:
-    """Return the attention window of each layer, 0 for none; see `attention_windows`."""
-    return attention_windows(text_config(model), model.facts.layers or 0)
+def cached_layers(model: ModelPlan) -> tuple[LayerRows, ...]:
+    """Return the rows of the layers of a model that have keys and values of their own; see `layer_rows`."""
+    return layer_rows(text_config(model), model.facts.layers or 0)
 
 
 def cache_bytes(plan: Plan) -> int:
@@ -76,29 +87,31 @@ def cache_bytes(plan: Plan) -> int:
 
 
 def token_bytes(model: ModelPlan, dtype: str) -> int:
-    """Return the bytes of a token's keys and values in all layers. dtype: of the stored caches; "float" is float32,
-    int8 has a float32 scale for each row of a head, values in int4 have two, fp8 none."""
-    width, heads = cache_width(model), cache_heads(model)
+    """Return the bytes of a token's keys and values in all layers. dtype: as for `row_bytes`."""
+    return sum(row_bytes(layer, dtype) for layer in cached_layers(model))
+
+
+def plan_token_bytes(plan: Plan) -> int:
+    """Return the bytes of a token's keys and values in all layers of the target and the draft models."""
+    caches = plan.caches
+    drafters = sum(token_bytes(model, caches.drafter) for model in plan.drafter.models)
+    return token_bytes(plan.target, caches.target) + drafters
+
+
+def row_bytes(layer: LayerRows, dtype: str) -> int:
+    """Return the bytes of a token's keys and values in one layer. dtype: of the stored caches; "float" is float32, int8
+    has a float32 scale for each row of a head, values in int4 have two, fp8 none."""
+    width = layer.key + layer.value
     if dtype == FP8_CACHE:
-        return width
+        return layer.heads * width
     if dtype == INT4_VALUES:
-        return width // 2 + width // 4 + 6 * heads
-    return 4 * width if dtype == FLOAT_CACHE else width + 4 * heads
+        return layer.heads * (layer.key + layer.value // 2 + 3 * SCALE)
+    return layer.heads * (4 * width if dtype == FLOAT_CACHE else width + 2 * SCALE)
 
 
 def cache_width(model: ModelPlan) -> int:
     """Return the number of KV cache elements per token; an upper bound if the config does not say."""
-    config = text_config(model)
-    hidden, heads = model.facts.hidden_size or 0, config_number(config, "num_attention_heads", "n_head", default=1)
-    return cache_heads(model) * config_number(config, "head_dim", default=hidden // heads)
-
-
-def cache_heads(model: ModelPlan) -> int:
-    """Return the number of rows of keys and of values per token, of all layers; an upper bound if the config does not
-    say."""
-    config = text_config(model)
-    heads = config_number(config, "num_attention_heads", "n_head", default=1)
-    return 2 * (model.facts.layers or 0) * config_number(config, "num_key_value_heads", default=heads)
+    return sum(layer.heads * (layer.key + layer.value) for layer in cached_layers(model))
 
 
 def text_config(model: ModelPlan) -> Mapping[str, Any]:

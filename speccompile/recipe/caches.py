@@ -59,10 +59,17 @@ def decide_caches(recipe: Recipe, model: ModelPlan, drafter: DrafterPlan, engine
     return found
 
 
-def cache_notes(caches: CachePlan, prove: ProvePlan) -> list[str]:
-    """Return a note if the loss by quantized caches would not be measured."""
+def cache_notes(caches: CachePlan, prove: ProvePlan, *, has_source: bool) -> list[str]:
+    """Return a note if the loss by quantized caches would not be measured. has_source: the target has an encoder, whose
+    builds compare no texts."""
     if caches.target == FLOAT_CACHE or prove.prompts or prove.held_out:
         return []
+    if has_source:
+        return [
+            f"a build of a target with an encoder does not say how much worse it predicts with "
+            f"{caches_in(caches.target)}, and nothing is held against cache.max_divergence: compare answers to your "
+            "own sources with those of a bundle with float caches"
+        ]
     return [
         f"the build has no texts on which it could compare {caches_in(caches.target)} with float caches, so it will "
         "not say how much worse the target predicts with them, and cache.max_divergence is not checked: set "

@@ -18,6 +18,7 @@ from speccompile.recipe.adapter_slots import decide_adapter_slots
 from speccompile.recipe.cache_schema import Cache
 from speccompile.recipe.caches import cache_notes, decide_caches
 from speccompile.recipe.cascade import decide_cascade
+from speccompile.recipe.constraint_tokenizer import check_constraints
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_silent, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
 from speccompile.recipe.generation_rules import generation_rules_note
@@ -27,7 +28,7 @@ from speccompile.recipe.prefixes import decide_prefixes
 from speccompile.recipe.prove_schema import Prove
 from speccompile.recipe.resolve import model_in, resolve_folder
 from speccompile.recipe.rings import decide_rings, ring_note
-from speccompile.recipe.rope import rope_note
+from speccompile.recipe.rope import check_long_factors, default_length, limit_hint, rope_notes
 from speccompile.recipe.schema import Engine, Precision, Recipe
 from speccompile.recipe.sources import decide_source
 from speccompile.recipe.speech import hears
@@ -69,7 +70,7 @@ def make_plan(recipe: Recipe) -> Plan:
     verify = decide_verification(recipe)
     _refuse_fusing_nothing(recipe, graphs, kind)
     prove = _decide_prove(recipe)
-    target = _read_target(recipe, *(located or _locate_target(recipe)))
+    target = check_constraints(recipe, _read_target(recipe, *(located or _locate_target(recipe))))
     if recipe.decoding is None and not hears(target) and _samples_for_free(target, engines):
         decoding, draft = SAMPLING, decide_draft(recipe, SAMPLING, method)
     draft, found = decide_models(recipe, target, draft)
@@ -234,10 +235,11 @@ def _notes(recipe: Recipe, plan: Plan, stored: StoredPrecision) -> Iterator[str]
     yield from filter(None, map(_multimodal_note, models if plan.images is None else plan.drafter.models))
     yield from adapter_notes("the target", plan.target, recipe.target.adapter)
     yield from _precision_notes(recipe, stored, plan.engines)
-    yield from cache_notes(plan.caches, plan.prove)
+    yield from cache_notes(plan.caches, plan.prove, has_source=plan.source is not None)
     yield from ring_note(plan.caches)
     yield from filter(None, (generation_rules_note(plan.target),))
-    yield from filter(None, (rope_note(model, plan.max_length) for model in models))
+    for model in models:
+        yield from rope_notes(model, plan.max_length)
 
 
 def _multimodal_note(model: ModelPlan) -> str:
@@ -286,20 +288,21 @@ def _decide_buffers(
 def decide_max_length(recipe: Recipe, target: ModelPlan, drafters: tuple[ModelPlan, ...]) -> int:
     written = (recipe.cache or Cache()).max_length
     limits = [
-        (model.facts.positions, name, model.reference)
+        (model.facts.positions, name, model)
         for name, model in (("target", target), *(("drafter", drafter) for drafter in drafters))
         if model.facts.positions is not None
     ]
     if written is None:
-        return min([MAX_LENGTH, *(positions for positions, _, _ in limits)])
-    for positions, name, reference in limits:
+        written = default_length(target, min([MAX_LENGTH, *(positions for positions, _, _ in limits)]))
+    for positions, name, model in limits:
         if written > positions:
             raise recipe.origin.refusal(
                 "cache.max_length",
                 str(written),
-                f"at most {positions}, the positions of the {name} '{reference}'",
+                f"at most {positions}, the positions of the {name} '{model.reference}'{limit_hint(model)}",
                 f"set cache.max_length to {positions} or less",
             )
+    check_long_factors(recipe, target, written)
     return written
 
 

@@ -1,5 +1,6 @@
 """recipe.yaml -> Recipe: read the file, apply overrides, and translate pydantic's errors."""
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -55,9 +56,14 @@ def parse_recipe(data: dict[str, Any], file: Path, overrides: Sequence[str] = ()
     return recipe
 
 
+_POWER = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+$")
+"""Number with a power of ten as YAML 1.2 and JSON write it, such as 1e-4. YAML 1.1, PyYAML's, needs a point and a
+sign."""
+
+
 class _Loader(yaml.SafeLoader):
-    """Loader of YAML's safe subset without dates, which no key takes; a duplicate key is an error, and so are values
-    beyond the limits."""
+    """Loader of YAML's safe subset without dates, which no key takes, and with YAML 1.2's powers of ten; a duplicate
+    key is an error, and so are values beyond the limits."""
 
     def get_single_node(self) -> yaml.Node | None:
         """Return the document's node. Raise ConstructorError if it is too deep or has too many values."""
@@ -80,6 +86,20 @@ class _Loader(yaml.SafeLoader):
                 )
             seen.add(key.value if isinstance(key, yaml.ScalarNode) else key)
         return super().construct_mapping(node, deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Dumper whose texts `_Loader` reads as texts."""
+
+
+for _each in (_Loader, _Dumper):
+    _each.add_implicit_resolver("tag:yaml.org,2002:float", _POWER, list("-+.0123456789"))
+
+
+def dump_yaml(data: Any, *, in_a_line: bool = False) -> str:
+    """Return the YAML text of plain data, which `parse_yaml` reads back. Raise YAMLError for other data."""
+    text: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=in_a_line)
+    return text
 
 
 def _count_values(node: yaml.Node, known: dict[int, int], above: tuple[int, ...]) -> int:

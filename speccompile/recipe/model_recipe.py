@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
 from speccompile.drafters import DEFAULT_KIND, DRAFTING_METHODS, kind_called, mtp
 from speccompile.drafters.method import HEAD, OWN
 from speccompile.errors import CheckpointError, RecipeError, UsageError
@@ -18,7 +16,7 @@ from speccompile.machine.system import memory_limits
 from speccompile.plan.plan import Plan
 from speccompile.plan.recipe_source import nearest
 from speccompile.recipe.decide import make_plan
-from speccompile.recipe.load import FILE_NAME, parse_recipe, parse_yaml
+from speccompile.recipe.load import FILE_NAME, dump_yaml, parse_recipe, parse_yaml
 from speccompile.recipe.model_recipe_text import recipe_text
 from speccompile.recipe.model_request import ModelRequest
 from speccompile.recipe.resource_estimate import running_bytes
@@ -59,7 +57,7 @@ def make_model_recipe(
     plan = make_plan(parse_recipe(data, file, overrides))
     if overrides:
         head = "".join(itertools.takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
-        text = head + yaml.safe_dump(data, sort_keys=False)
+        text = head + dump_yaml(data)
     return ModelRecipe(text, plan, list(dict.fromkeys([*notes, *decided.notes, *plan.notes])))
 
 

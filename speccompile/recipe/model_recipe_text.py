@@ -1,6 +1,5 @@
 """Write the recipe of a plan as text with comments."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import yaml
 from speccompile.drafters import DRAFTING_METHODS, KINDS_WITH_WEIGHTS
 from speccompile.plan.plan import Plan
 from speccompile.recipe.engines import FAST, FLOATS
+from speccompile.recipe.load import dump_yaml
 from speccompile.recipe.model_request import ModelRequest
 from speccompile.recipe.stored_precision import stored_precision
 
@@ -26,10 +26,10 @@ def recipe_text(request: ModelRequest, plan: Plan, written: Callable[[str], str]
     engine = plan.engines[0]
     lines = [
         f"# A recipe for {request.model}. `speccompile plan` shows all that it decides.",
-        _line(f"name: {plan.name}", "of the bundle, by default in build/"),
+        _line(dump_yaml({"name": plan.name}).strip(), "of the bundle, by default in build/"),
         "target:",
-        _line(f"  model: {json.dumps(written(plan.target.reference))}", f"{facts.architecture}, {size} in {stored}"),
-        *([f"  revision: {plan.target.commit}"] if plan.target.commit else []),
+        _line(f"  model: {_quoted(written(plan.target.reference))}", f"{facts.architecture}, {size} in {stored}"),
+        *_revision_lines(plan.target.commit),
         *_tokenizer_lines(request, written),
         *([_line("  images: true", "the bundle sees pictures")] if request.images else []),
         "drafter:",
@@ -68,7 +68,7 @@ def _elsewhere_lines(lines: list[str]) -> list[str]:
 def _tokenizer_lines(request: ModelRequest, written: Callable[[str], str]) -> list[str]:
     if request.tokenizer is None:
         return []
-    return [f"  tokenizer: {json.dumps(written(str(Path(request.tokenizer).expanduser().resolve())))}"]
+    return [f"  tokenizer: {_quoted(written(str(Path(request.tokenizer).expanduser().resolve())))}"]
 
 
 def _drafter_lines(plan: Plan, written: Callable[[str], str]) -> list[str]:
@@ -78,10 +78,19 @@ def _drafter_lines(plan: Plan, written: Callable[[str], str]) -> list[str]:
     if drafter.head is not None and drafter.head.folder != plan.target.folder:
         references.append((drafter.head.reference, drafter.head.commit))
     for reference, commit in references:
-        lines += [f"  model: {json.dumps(written(reference))}", *([f"  revision: {commit}"] if commit else [])]
+        lines += [f"  model: {_quoted(written(reference))}", *_revision_lines(commit)]
     if "tokens" in DRAFTING_METHODS[drafter.kind].keys and drafter.tree.kind == "chain":
         lines.append(_line(f"  tokens: {drafter.tokens}", "drafts of a round, at most"))
     return lines
+
+
+def _revision_lines(commit: str | None) -> list[str]:
+    return [f"  {dump_yaml({'revision': commit}).strip()}"] if commit else []
+
+
+def _quoted(text: str) -> str:
+    text = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=float("inf"))
+    return text.strip()
 
 
 def _drafter_precision_lines(plan: Plan) -> list[str]:

@@ -8,7 +8,7 @@ from speccompile.plan.caches import FULL, RING, SLIDING, CachePlan, ring_size
 from speccompile.plan.plan import EnginePlan, ModelPlan
 from speccompile.plan.recipe_source import nearest, one_of
 from speccompile.recipe.cache_schema import Cache
-from speccompile.recipe.cache_sizes import layer_windows
+from speccompile.recipe.cache_sizes import cached_layers
 from speccompile.recipe.schema import Recipe
 
 _KEY, _ROWS = "cache.sliding", "cache.ring_rows"
@@ -29,7 +29,8 @@ def decide_rings(
     if rows is not None and word == FULL:
         expected = f"it only with {_KEY} {RING}"
         raise recipe.origin.refusal(_ROWS, str(rows), expected, f"remove {_ROWS}, or set {_KEY} to {RING}")
-    least = [ring_size(window, spare) for window in layer_windows(model) if 0 < window < max_length]
+    windows = [layer.window for layer in cached_layers(model)]
+    least = [ring_size(window, spare) for window in windows if 0 < window < max_length]
     lacking = [engine for engine in engines if (engine.backend, engine.provider) != ("onnxruntime", "cpu")]
     if model.facts.source is not None:  # `decide_source` refuses rings that a recipe asks for
         return caches

@@ -15,6 +15,8 @@ from speccompile.recipe.schema import Recipe
 from speccompile.recipe.source_schema import Source
 from speccompile.recipe.speech import speech_refusals
 
+TENSORRT = ("tensorrt_rtx", "tensorrt")
+"""Backends of GPUs whose engines encode sources."""
 MAX_LENGTH = 512
 """Default of source.max_length, in tokens."""
 
@@ -70,17 +72,11 @@ def _refusals(
         return
     yield from _drafter_refusals(draft)
     for engine in engines:
-        if (engine.backend, engine.provider) != ("onnxruntime", "cpu"):
-            yield (
-                f"engines.{engine.entry}", f"{engine.backend} on {engine.provider} for a target with an encoder",
-                "onnxruntime on cpu", "remove the engine",
-            )  # fmt: skip
+        yield from _engine_refusals(recipe, engine, caches)
     given = {
         "graphs": graphs != "separate",
-        cache_key("cache", recipe.cache): caches.target != FLOAT_CACHE,
         "cache.sliding": (recipe.cache or Cache()).sliding == RING,
         "cache.ring_rows": recipe.cache is not None and recipe.cache.ring_rows is not None,
-        cache_key("drafter_cache", recipe.drafter_cache): caches.drafter != FLOAT_CACHE,
         "adapters": recipe.adapters is not None,
         "prefixes": bool(recipe.prefixes),
         "prove.prompts": recipe.prove is not None and recipe.prove.prompts is not None,
@@ -95,6 +91,20 @@ def _refusals(
                 "it for language models alone",
                 f"remove {key}" + (", or set graphs to separate" if key == "graphs" else ""),
             )
+
+
+def _engine_refusals(recipe: Recipe, engine: EnginePlan, caches: CachePlan) -> Iterator[Refused]:
+    if (engine.backend, engine.provider) == ("onnxruntime", "cpu"):
+        return
+    who = f"{engine.backend} on {engine.provider} for a target with an encoder"
+    if engine.backend not in TENSORRT:
+        yield f"engines.{engine.entry}", who, f"onnxruntime on cpu, or {one_of(TENSORRT)}", "remove the engine"
+    written = recipe.cache or Cache()
+    if (written.batch_size or 1) != 1:  # a run of the encoder would read the sources of all slots again
+        yield "cache.batch_size", f"{written.batch_size} with {who}", "1", "set cache.batch_size to 1"
+    if caches.target != FLOAT_CACHE:  # an engine writes new rows of bytes behind those of a text alone
+        key = cache_key("cache", recipe.cache)
+        yield key, f"'{caches.target}' with {who}", f"'{FLOAT_CACHE}'", f"remove {key}"
 
 
 def _drafter_refusals(draft: DrafterPlan) -> Iterator[Refused]:

@@ -227,14 +227,14 @@ def chat_template(folder: Path) -> str | None:
 
 
 def _check_tokens(kind: str, files: tuple[Path, ...], target: ModelPlan, origin: RecipeSource) -> None:
-    """Raise RecipeError for text without a tokenizer, and for token ids out of the target's vocabulary. Other tables
-    than JSON lines are checked when read."""
+    """Raise RecipeError for text without a tokenizer, and for token ids out of the target's vocabulary. A sound is no
+    text. Other tables than JSON lines are checked when read."""
     size = target.facts.vocabulary_size
     for file in files:
         has_ids = kind != CONVERSATIONS and file.suffix.lower() in TABLES and file.suffix.lower() not in JSON_LINES
         for number, record in _records(file) if file.suffix.lower() in JSON_LINES else ():
             ids = record.get("token_ids")
-            has_ids = has_ids or ids is not None
+            has_ids = has_ids or ids is not None or ("audio" in record and not {"answer", "completion"} & record.keys())
             wrong = next(
                 (
                     each

@@ -7,13 +7,9 @@ from speccompile.plan.training_plan import BUNDLE, GIVEN, PROMPTS, DataPlan, Los
 
 
 def check_source_kind(kind: str, target: ModelPlan, origin: RecipeSource) -> None:
-    """Raise RecipeError for a target that hears, and for a kind that learns from language models alone."""
-    source = target.facts.source
-    if source is None:
+    """Raise RecipeError for a kind that learns from language models alone."""
+    if target.facts.source is None:
         return
-    if source.audio is not None:
-        received = f"a section for '{target.reference}', which hears"
-        raise origin.refusal("train", received, "a target that reads texts", "remove the section train")
     learning = [
         each
         for each, method in DRAFTING_METHODS.items()

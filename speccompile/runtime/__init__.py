@@ -6,16 +6,19 @@ Needs numpy, an engine library and tokenizers; never torch. Imported by `serving
 prove; imports `bundle`, `index`, `native` and what lies below.
 """
 
+from speccompile.runtime.async_twins import AsyncTextStream
 from speccompile.runtime.bundle import Bundle
 from speccompile.runtime.generation import Generation, first_difference
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions
 from speccompile.runtime.rounds.host_drafts import Proposer
 from speccompile.runtime.text_proposer import TextProposer
 from speccompile.runtime.text_stream import TextStream
+from speccompile.runtime.timings import Timings
 
 load = Bundle.open
 
 __all__ = [
+    "AsyncTextStream",
     "Bundle",
     "Generation",
     "GenerationKeywords",
@@ -23,6 +26,7 @@ __all__ = [
     "Proposer",
     "TextProposer",
     "TextStream",
+    "Timings",
     "first_difference",
     "load",
 ]

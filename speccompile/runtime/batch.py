@@ -1,7 +1,7 @@
 """One call of an open bundle: its sequences, from the prompts to the generations."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, Protocol
@@ -11,8 +11,8 @@ from speccompile.errors import UsageError
 from speccompile.runtime.adapters import Adapters, adapter_key
 from speccompile.runtime.audio.rules import RuleMatcher, impose_rules
 from speccompile.runtime.constraints import GrammarCompiler
-from speccompile.runtime.exclusive_use import ExclusiveUse
-from speccompile.runtime.generation import Generation, GenerationTimes, SequenceState
+from speccompile.runtime.exclusive_use import Caller, ExclusiveUse
+from speccompile.runtime.generation import Generation, SequenceState
 from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.images.reader import SeenPrompt, check_session_images, check_truncation, images_per_prompt
 from speccompile.runtime.options import check_prompts, check_truncate
@@ -25,6 +25,7 @@ from speccompile.runtime.shipped_prefixes import ShippedPrefixes
 from speccompile.runtime.sources import resolve_sources
 from speccompile.runtime.text.prompts import TRUNCATE, Prompt
 from speccompile.runtime.text.tokenizer import Tokenizer
+from speccompile.runtime.timings import GenerationTimes
 
 
 class Owner(Protocol):
@@ -42,7 +43,7 @@ class Owner(Protocol):
     @property
     def speculative(self) -> bool: ...
 
-    def _exclusive(self) -> AbstractContextManager[None]: ...
+    def _exclusive(self, *, caller: Caller | None = None) -> AbstractContextManager[None]: ...
 
     def _prompt(self, prompt: Prompt | None, *, chat: bool, hint: str | None, images: Sequence[Any]) -> SeenPrompt: ...
 
@@ -85,11 +86,13 @@ class Batch:
         """Seconds by part."""
         self._speedup: float | None = None
         self._reused: dict[int, int] = {}
+        self.caller: Caller | None = None
+        """Caller for whom this holds the buffers; None for the thread that runs it."""
 
-    def run(self) -> Iterator[None]:
+    def run(self) -> Generator[None]:
         """Run to the end, holding the bundle's buffers."""
         bundle = self.bundle
-        with bundle._exclusive():
+        with bundle._exclusive(caller=self.caller):
             loop, start = bundle._loop, perf_counter()
             for row in self.rows:
                 bundle._adapters.check(row.adapter)
@@ -119,11 +122,14 @@ class Batch:
         found = {slot: self.bundle._prefixes.restore(prompt, slot, 0) for slot, prompt in prompts.items()}
         return {slot: content for slot, content in found.items() if content is not None}
 
-    def run_whole(self) -> list[Generation]:
-        """Run to the end, and return the generations. A session that cannot be written is an error that has them."""
+    def run_whole(self, is_cancelled: Callable[[], bool] = bool) -> list[Generation]:
+        """Run to the end, or until it is cancelled, and return the generations. A session that cannot be written is an
+        error that has them."""
         try:
-            for _ in self.run():
-                pass
+            with closing(self.run()) as rounds:
+                for _ in rounds:
+                    if is_cancelled():
+                        break
         except UsageError as error:
             if self.seconds and not any(row.is_active or row.error for row in self.rows):
                 error.generations = self.generations()

@@ -11,8 +11,10 @@ from speccompile.bundle.acceptance import measured
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import OpenedBundle, open_bundle
 from speccompile.errors import PromptError
+from speccompile.machine.keywords import checks_keywords
 from speccompile.progress import heartbeat
 from speccompile.runtime.adapters import Adapters
+from speccompile.runtime.async_twins import AsyncTwins
 from speccompile.runtime.audio.long_form import Transcription
 from speccompile.runtime.audio.transcribe import TranscribeKeywords, begin_transcription
 from speccompile.runtime.audio.transcript import Transcript
@@ -23,8 +25,13 @@ from speccompile.runtime.devices.engine import Engine
 from speccompile.runtime.devices.engines import choose, open_engine
 from speccompile.runtime.engine_owner import EngineOwner
 from speccompile.runtime.first_times import prepare_rounds
-from speccompile.runtime.generation import Generation, GenerationTimes, SequenceState
-from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions, resolve_options
+from speccompile.runtime.generation import Generation, SequenceState
+from speccompile.runtime.generation_options import (
+    CHAT_KEYWORDS,
+    GenerationKeywords,
+    GenerationOptions,
+    resolve_options,
+)
 from speccompile.runtime.images.bundle_prompts import open_reader, read_messages, read_prompt
 from speccompile.runtime.images.reader import ImageReader, SeenPrompt
 from speccompile.runtime.options import check_flags, check_single, check_threads
@@ -37,16 +44,12 @@ from speccompile.runtime.session_key import SessionKey
 from speccompile.runtime.sessions import Sessions
 from speccompile.runtime.shipped_prefixes import ShippedPrefixes
 from speccompile.runtime.sources import source_tokens
-from speccompile.runtime.text.prompts import (
-    SHORTEN,
-    ChatTemplate,
-    Prompt,
-    check_token_ids,
-)
+from speccompile.runtime.text.prompts import SHORTEN, ChatTemplate, Prompt, check_token_ids
 from speccompile.runtime.text.tokenizer import Tokenizer
 from speccompile.runtime.text_bundle import TextBundle
 from speccompile.runtime.text_proposer import TextProposer
 from speccompile.runtime.text_stream import TextStream
+from speccompile.runtime.timings import GenerationTimes
 from speccompile.runtime.window_invariance import (
     WindowInvariance,
     cached_invariance,
@@ -58,7 +61,7 @@ from speccompile.runtime.window_invariance import (
 __all__ = ["Bundle", "Prompt"]
 
 
-class Bundle(EngineOwner, Servable):
+class Bundle(EngineOwner, AsyncTwins, Servable):
     """A target and its drafter, ready to generate. It runs one generation at a time; open it again to run several.
 
     A context manager: it is closed at the end of a `with` block.
@@ -101,6 +104,7 @@ class Bundle(EngineOwner, Servable):
         """Compiler of constraints."""
 
     @classmethod
+    @checks_keywords("Bundle.open")
     def open(
         cls,
         folder: str | Path,
@@ -246,8 +250,7 @@ class Bundle(EngineOwner, Servable):
         **keywords: Unpack[GenerationKeywords],
     ) -> Generation:
         """Generate from one prompt, a text or token ids. A target with an encoder reads the option `source`.
-
-        options, here as in all methods below: fields of `GenerationOptions`, in one object or as keywords, which
+        Options, here as in all methods below: fields of `GenerationOptions`, in one object or as keywords, which
         replace the object's. Raise as `generate_batch`."""
         return self._one(prompt, resolve_options("Bundle.generate", options, keywords))
 
@@ -262,7 +265,7 @@ class Bundle(EngineOwner, Servable):
         Raise PromptError for a prompt that the bundle cannot take, UsageError for a value that it cannot, TypeError for
         an unknown keyword, EngineError in the middle of a stream, while a service runs, and once closed.
         """
-        return self._all(prompts, resolve_options("Bundle.generate_batch", options, keywords))
+        return Batch(self, prompts, resolve_options("Bundle.generate_batch", options, keywords)).run_whole()
 
     def transcribe(
         self,
@@ -304,7 +307,7 @@ class Bundle(EngineOwner, Servable):
     ) -> Generation:
         """Generate the answer to a conversation. messages, chat_template_kwargs: see `chat_token_ids`; the template is
         always applied. Raise as that and as `generate_batch`."""
-        chosen = resolve_options("Bundle.chat", options, keywords)
+        chosen = resolve_options("Bundle.chat", options, keywords, CHAT_KEYWORDS)
         return self._one(*self._conversation(messages, chat_template_kwargs, chosen))
 
     def stream(
@@ -326,15 +329,12 @@ class Bundle(EngineOwner, Servable):
         **keywords: Unpack[GenerationKeywords],
     ) -> TextStream:
         """Return an iterator over the pieces of the answer to a conversation: `chat` as `stream`."""
-        chosen = resolve_options("Bundle.stream_chat", options, keywords)
+        chosen = resolve_options("Bundle.stream_chat", options, keywords, CHAT_KEYWORDS)
         return self._streamed(*self._conversation(messages, chat_template_kwargs, chosen))
 
     def _one(self, prompt: Prompt | None, options: GenerationOptions) -> Generation:
         check_single(options.num_return_sequences)
-        return self._all([prompt], options)[0]
-
-    def _all(self, prompts: Sequence[Prompt | None], options: GenerationOptions) -> list[Generation]:
-        return Batch(self, prompts, options).run_whole()
+        return Batch(self, [prompt], options).run_whole()[0]
 
     def _streamed(self, prompt: Prompt | None, options: GenerationOptions) -> TextStream:
         check_single(options.num_return_sequences)

@@ -11,7 +11,7 @@ from weakref import WeakSet
 from speccompile.machine.system import trim_heap
 from speccompile.runtime.adapters import Adapters
 from speccompile.runtime.devices.engine import Engine
-from speccompile.runtime.exclusive_use import Closed, ExclusiveUse
+from speccompile.runtime.exclusive_use import Caller, Closed, ExclusiveUse
 from speccompile.runtime.round_times import RecordedTimes
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.drafter_state import PersistentState
@@ -35,9 +35,9 @@ class EngineOwner:
         self._use = ExclusiveUse(self._record_times, self._release)
         self._streams = WeakSet[TextStream]()
 
-    def _exclusive(self, *, serving: bool = False) -> AbstractContextManager[None]:
+    def _exclusive(self, *, serving: bool = False, caller: Caller | None = None) -> AbstractContextManager[None]:
         """Hold the buffers exclusively: see `ExclusiveUse.hold`."""
-        return self._use.hold(serving=serving)
+        return self._use.hold(serving=serving, caller=caller)
 
     def _record_times(self) -> None:
         if self._times is not None:

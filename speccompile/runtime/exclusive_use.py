@@ -3,8 +3,22 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from speccompile.errors import EngineError
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Thread that calls a bundle, and the task of asyncio in which it does, if it lets another thread do the work."""
+
+    thread: int = field(default_factory=threading.get_ident)
+    task: object = None
+
+    def waits_for_itself(self, holder: "Caller") -> bool:
+        """Return whether the holder of the buffers could not go on while this caller waits for them. Two tasks of one
+        thread can."""
+        return self.task is holder.task if self.task and holder.task else self.thread == holder.thread
 
 
 class ExclusiveUse:
@@ -15,19 +29,21 @@ class ExclusiveUse:
         holds it."""
         self._at_end, self._release = at_end, release
         self._lock = threading.Lock()
-        self._owner: int | None = None
+        self._owner: Caller | None = None
         self._serving = False
         self._released = False
         self.closed = False
         """True once nothing more may begin."""
 
     @contextmanager
-    def hold(self, *, serving: bool = False) -> Iterator[None]:
-        """Hold the buffers. Other threads wait. Raise EngineError once closed, if this thread holds them already, and
-        if a service does, which may hold them for long and releases them on another thread than it acquired them on."""
+    def hold(self, *, serving: bool = False, caller: Caller | None = None) -> Iterator[None]:
+        """Hold the buffers for a caller, by default this thread. Other callers wait. Raise EngineError once closed, if
+        this caller holds them already, and if a service does, which may hold them for long and releases them on another
+        thread than it acquired them on."""
         self.check_open()
         self._check_not_serving()
-        if self._owner == threading.get_ident():
+        caller, holder = caller or Caller(), self._owner
+        if holder is not None and caller.waits_for_itself(holder):
             raise EngineError(
                 "this bundle is in the middle of another stream",
                 hint="finish or close that stream first, or open the bundle a second time",
@@ -35,7 +51,7 @@ class ExclusiveUse:
         try:
             with self._lock:  # a stream may move from one thread to the next, so no RLock
                 self.check_open()  # it may have been closed meanwhile
-                self._owner, self._serving = None if serving else threading.get_ident(), serving
+                self._owner, self._serving = None if serving else caller, serving
                 try:
                     yield
                 finally:

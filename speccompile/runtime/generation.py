@@ -15,6 +15,7 @@ from speccompile.runtime.generation_html import as_html, id_spans, text_spans
 from speccompile.runtime.images.media import SequenceMedia
 from speccompile.runtime.logprobs import Logprobs
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer
+from speccompile.runtime.timings import GenerationTimes, Timings
 
 FINISH_REASONS = ("length", "stop", "capacity", "cancelled", "timeout", "error")
 """Reasons why a sequence has ended. `cancelled` is the client's doing; only a service lets sequences time out."""
@@ -98,6 +99,14 @@ class Generation:
         return self.acceptance_length
 
     @property
+    def timings(self) -> Timings:
+        """Return all times, which are fields of this object as well, in one."""
+        return Timings(
+            self.seconds, self.prefill_seconds, self.round_seconds, self.verify_seconds, self.draft_seconds,
+            self.encode_seconds, self.queue_seconds, self.first_token_seconds,
+        )  # fmt: skip
+
+    @property
     def draft_mask(self) -> list[bool]:
         """Return for each new token whether it is a draft token, which the target accepted."""
         mask = [False] * len(self.token_ids)
@@ -139,21 +148,6 @@ class Generation:
         shown |= {"truncated_tokens": self.truncated_tokens or None, "cached_tokens": self.cached_tokens or None}
         shown |= {"encode_seconds": self.encode_seconds}
         return {name: each for name, each in shown.items() if each is not None or name not in _WHERE_THERE_IS_ONE}
-
-
-@dataclass(frozen=True)
-class GenerationTimes:
-    """Times of one generation in seconds, and its reused prompt tokens: fields of `Generation`."""
-
-    seconds: float
-    prefill: float
-    rounds: Sequence[float]
-    verify: float = 0.0
-    draft: float = 0.0
-    cached_tokens: int = 0
-    queue: float = 0.0
-    first_token: float | None = None
-    estimated_speedup: float | None = None
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:

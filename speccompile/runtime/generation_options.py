@@ -1,10 +1,11 @@
 """Options of a generation: their names, types, units and defaults, in one place."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
+from speccompile.machine.keywords import checks_keywords, unknown_keyword
 from speccompile.runtime.constraints import ConstraintOption
 from speccompile.runtime.options import NEW_TOKENS
 
@@ -16,6 +17,7 @@ Name = str | Sequence[str | None] | None
 """The same, for names."""
 
 
+@checks_keywords("GenerationOptions")
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
     """Options of one call of `Bundle.generate`, `generate_batch`, `stream`, `chat`, `stream_chat` or `Service.submit`.
@@ -128,12 +130,17 @@ class GenerationKeywords(TypedDict, total=False):
 
 DEFAULTS = GenerationOptions()
 NAMES = frozenset(field.name for field in fields(GenerationOptions))
+CHAT_KEYWORDS = ("chat_template_kwargs",)
+"""Keywords of chats beside these options."""
 
 
-def resolve_options(call: str, options: object, keywords: GenerationKeywords) -> GenerationOptions:
+def resolve_options(
+    call: str, options: object, keywords: GenerationKeywords, others: Collection[str] = ()
+) -> GenerationOptions:
     """Return the options of one call: `options`, or the defaults, with `keywords` in place of theirs.
 
-    call: the public name, for messages. Raise TypeError for an unknown keyword and for options of another type.
+    call: the public name, for messages, and others: its keywords that are no options of a generation. Raise TypeError
+    for an unknown keyword and for options of another type.
     """
     if options is None:
         options = DEFAULTS
@@ -143,13 +150,5 @@ def resolve_options(call: str, options: object, keywords: GenerationKeywords) ->
     if not keywords:
         return options
     if unknown := keywords.keys() - NAMES:
-        raise TypeError(_unknown(call, min(unknown)))
+        raise unknown_keyword(call, min(unknown), NAMES.union(others))
     return GenerationOptions(**keywords) if options is DEFAULTS else replace(options, **keywords)
-
-
-def _unknown(call: str, name: str) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, NAMES, n=1)
-    known = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(sorted(NAMES))}"
-    return f"{call}() got an unexpected keyword argument {name!r}; {known}"

@@ -2,10 +2,13 @@
 
 from importlib import import_module
 
+from speccompile.machine.keywords import checks_keywords
+
 
 class Servable:
     """Base of `Bundle`, with the method that needs a room above the runtime."""
 
+    @checks_keywords("Bundle.serve")
     def serve(self, limits=None, observer=None, sessions=None):
         """Take requests from any thread and run them together in the bundle's batch slots until the service is closed.
         Return a `speccompile.serving.scheduler.Service` of this bundle, with that room's `Limits`, `Observer` and

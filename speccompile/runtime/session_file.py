@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from speccompile.bundle.folders import write_atomically
-from speccompile.bundle.hashes import new_hasher, unicode_json
+from speccompile.bundle.hashes import new_hasher
+from speccompile.bundle.tensor_header import LENGTH_BYTES, LONGEST, METADATA, split_header, with_length
 from speccompile.contract import DTYPES
 from speccompile.errors import UsageError
 from speccompile.machine.plain_files import open_plain, read_plain
 from speccompile.runtime.devices.engine import Array, numpy_dtype
-from speccompile.runtime.rounds.drafter_state import ALIGNMENT, LENGTH_BYTES, LONGEST, METADATA
 
 FORMAT = "speccompile.session.1"
 """Format and its version. A reader refuses other versions."""
@@ -158,9 +158,7 @@ def _header(metadata: Mapping[str, str], entries: Mapping[str, Any], data: list[
     for part in (_spelled(plain), *data):
         hasher.update(part)
     plain[METADATA][HASH] = hasher.hexdigest()
-    header = _spelled(plain)
-    header += b" " * (-len(header) % ALIGNMENT)
-    return len(header).to_bytes(LENGTH_BYTES, "little") + header
+    return with_length(_spelled(plain))
 
 
 def _spelled(header: Mapping[str, Any]) -> bytes:
@@ -170,16 +168,10 @@ def _spelled(header: Mapping[str, Any]) -> bytes:
 
 def _split(content: bytes | memoryview, path: Path) -> tuple[dict[str, Any], memoryview]:
     """Return the header and the bytes after it."""
-    length = int.from_bytes(content[:LENGTH_BYTES], "little")
-    if len(content) < LENGTH_BYTES or not 0 < length <= min(LONGEST, len(content) - LENGTH_BYTES):
-        raise UsageError(f"{path}: not a session, or a truncated one: {len(content)} bytes", hint=_ANOTHER)
     try:
-        header = unicode_json(bytes(content[LENGTH_BYTES : LENGTH_BYTES + length]))
-    except (ValueError, RecursionError):
-        header = None
-    if not isinstance(header, dict):
-        raise UsageError(f"{path}: not a session: its header is no JSON object", hint=_ANOTHER)
-    return header, memoryview(content)[LENGTH_BYTES + length :]
+        return split_header(content, "a session")
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}", hint=_ANOTHER) from None
 
 
 def _layout_problem(entries: Mapping[str, Any], size: int) -> str | None:

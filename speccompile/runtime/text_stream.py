@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator
 from types import GeneratorType, TracebackType
 from typing import Protocol, Self
 
+from speccompile.runtime.exclusive_use import Caller
 from speccompile.runtime.generation import Generation, SequenceState
 
 
@@ -11,6 +12,7 @@ class Running(Protocol):
     """A call under way."""
 
     rows: list[SequenceState]
+    caller: Caller | None
 
     def run(self) -> Iterator[None]:
         """Run to the end, round by round."""
@@ -56,6 +58,10 @@ class TextStream:
     def begun(self) -> bool:
         """True from the first piece until the end: the stream holds the bundle."""
         return self._pieces.gi_suspended or self._pieces.gi_running
+
+    def hold_for(self, caller: Caller) -> None:
+        """Let the first piece hold the bundle for this caller, not for the thread that asks for the piece."""
+        self._batch.caller = caller
 
     def close(self) -> None:
         """Stop early, and free the bundle. Do nothing for a stream that has ended, or that another thread is reading at

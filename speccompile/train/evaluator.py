@@ -8,6 +8,7 @@ from speccompile.plan.training_plan import TrainingPlan
 from speccompile.train.data.corpus import Dataset
 from speccompile.train.evaluate import Answer, Checkpoint, Run, answer, batches, depths, evaluate, prompts_of
 from speccompile.train.loop import EvaluationResult
+from speccompile.train.sounds import Sounds
 from speccompile.train.teacher import Teacher, answer_start
 
 _TOGETHER = 8
@@ -16,11 +17,13 @@ _TOGETHER = 8
 
 @dataclass
 class Evaluator:
-    """Evaluator of checkpoints. model: the target. answers: its responses to held-out prompts, None until first use."""
+    """Evaluator of checkpoints. model: the target. sounds: of a target that hears. answers: its responses to held-out
+    prompts, None until first use."""
 
     plan: TrainingPlan
     model: nn.Module
     held_out: Dataset
+    sounds: Sounds | None = None
     answers: list[Answer] | None = None
 
     def judge(self, checkpoint: Checkpoint, step: int, seconds: float) -> EvaluationResult:
@@ -28,7 +31,7 @@ class Evaluator:
         evaluation = self.plan.evaluate
         learner = checkpoint.learner(evaluation.depth, self.model)
         learner = learner.to(next(self.model.parameters()).device)
-        teacher = Teacher(self.model, learner.taps, answer_start(self.plan.target))
+        teacher = Teacher(self.model, learner.taps, answer_start(self.plan.target), self.sounds)
         texts = batches(self.held_out, evaluation.texts, _TOGETHER)
         counts = depths(learner, teacher, texts, evaluation.depth)
         run = Run(checkpoint, evaluation.max_new_tokens, checkpoint.folder.parent, own=True)
@@ -46,5 +49,6 @@ class Evaluator:
             prompts = prompts_of(self.held_out, evaluation.prompts, max(1, min(longest, self.plan.data.length)))
             ends = self.plan.target.facts.eos_token_ids
             start = answer_start(self.plan.target)
-            self.answers = answer(self.model, prompts, evaluation.max_new_tokens, ends, compiled.max_length, start)
+            most = evaluation.max_new_tokens, ends, compiled.max_length
+            self.answers = answer(self.model, prompts, *most, start, self.sounds)
         return self.answers

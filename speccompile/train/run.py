@@ -27,7 +27,7 @@ from speccompile.train.curves import CURVES, MetricsLog, read_curves
 from speccompile.train.data.corpus import Batch, Dataset
 from speccompile.train.data.data_cache import about
 from speccompile.train.data.features import CachedFeatureTeacher, write_features
-from speccompile.train.data.prepare import check_sides, prepare, prepare_prompts
+from speccompile.train.data.prepare import check_sides, find_sounds, prepare, prepare_prompts
 from speccompile.train.data.print_sample import print_sample
 from speccompile.train.evaluate.checkpoint import Checkpoint
 from speccompile.train.evaluator import Evaluator
@@ -37,6 +37,7 @@ from speccompile.train.loop import EvaluationResult, EvaluationSchedule, Saving,
 from speccompile.train.objective import Objective, WeightedLoss
 from speccompile.train.on_policy import is_on_policy_step, sample_on_policy
 from speccompile.train.processes import Processes
+from speccompile.train.sounds import NUMBERS, Sounds
 from speccompile.train.teacher import Teacher, answer_start
 from speccompile.train.work import ANSWERS, CHECKPOINTS, DATA, JUDGED, disk_errors, open_work, run_key
 
@@ -98,14 +99,15 @@ def run_training(
     processes.run_on_main(lambda: open_work(plan, restart=restart))
     tokenizer = _tokenizer(plan)
     learnt, held_out, answers = _data(plan, tokenizer, processes)
+    sounds = find_sounds(plan)
     if processes.is_first:
-        LOGGER.info("%s", print_sample(learnt, tokenizer))
+        LOGGER.info("%s", print_sample(learnt, tokenizer, named=0 if sounds is None else NUMBERS))
     model = processes.put_target(load_model(plan.target.folder, plan.max_length))
     if plan.loss.drop is not None:
         first = source.checkpoint(plan, Path(plan.loss.drop)).learner(1, model)
         learnt = unsolved_texts(learnt, first.to(processes.device), plan.loss.drop)
     begun = processes.run_on_main(lambda: initial_drafter_folder(plan, model, learnt))
-    run = _TrainingRun(plan, source, processes, model, learnt, held_out, begun)
+    run = _TrainingRun(plan, source, processes, model, learnt, held_out, begun, sounds)
     trained = run.train(tensorboard=tensorboard)
     found: list[Report] = []
     processes.run_on_main(lambda: found.append(run.leave(trained, answers)))
@@ -150,7 +152,7 @@ def _answers(plan: TrainingPlan, tokenizer: Any, folder: Path) -> Path:
         drawn = np.random.default_rng(plan.seed).permutation(len(asked))[: plan.data.prompts]
         asked = [asked[number] for number in sorted(drawn.tolist())]
     check_sides(plan, asked)
-    return make_answers(plan, asked, plan.work / ANSWERS)
+    return make_answers(plan, asked, plan.work / ANSWERS, sounds=find_sounds(plan))
 
 
 class _TrainingRun:
@@ -158,15 +160,15 @@ class _TrainingRun:
 
     def __init__(
         self, plan: TrainingPlan, source: Source, processes: Processes, model: nn.Module, learnt: Dataset,
-        held_out: Dataset, begun: Path,
+        held_out: Dataset, begun: Path, sounds: Sounds | None,
     ) -> None:  # fmt: skip
         self.plan, self.source, self.processes, self.model = plan, source, processes, model
         self.corpus, self.held_out, self.begun = learnt, held_out, begun
         self.learner = self._learner()
-        self.teacher = Teacher(model, self.learner.taps, answer_start(plan.target))
+        self.teacher = Teacher(model, self.learner.taps, answer_start(plan.target), sounds)
         self.kept = self._kept(learnt)
         self.objective = Objective(plan.loss, self.learner.depth)
-        self.judging, self.began = Evaluator(plan, model, held_out), time.perf_counter()
+        self.judging, self.began = Evaluator(plan, model, held_out, sounds), time.perf_counter()
 
     def _learner(self) -> TrainableDrafter:
         """Return the drafter with its initial weights, on this process's device."""

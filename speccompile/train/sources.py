@@ -11,9 +11,11 @@ Texts = tuple[Tensor, Tensor, Tensor]
 """(tokens int64 [B, T], attention mask bool [B, T], loss mask bool [B, T]), as in `TeacherBatch`."""
 
 
-def split_sources(tokens: Tensor, real: Tensor, learnt: Tensor, start: Sequence[int]) -> tuple[Sources, Texts]:
+def split_sources(
+    tokens: Tensor, real: Tensor, learnt: Tensor, start: Sequence[int] | Sequence[Sequence[int]]
+) -> tuple[Sources, Texts]:
     """Split samples of tokens int64 [B, T] before the first token of the loss mask. Return the sources, and the answers
-    behind the tokens `start`, with which every answer begins."""
+    behind the tokens `start`, with which every answer begins, or the answer of each sample."""
     places = torch.arange(tokens.shape[1], device=tokens.device)
     lengths = real.sum(1)
     first = torch.where(learnt & real, places, lengths[:, None]).amin(1)

@@ -5,7 +5,9 @@ import json
 import pytest
 import torch
 
+from speccompile.bundle.sources import is_cross_state
 from speccompile.compiler.from_recipe import build
+from speccompile.contract import is_scale
 from speccompile.drafters.medusa.reading import head_shapes
 from speccompile.runtime import Bundle
 from tests.compile.test_encoder_decoders import generate, make_model, recipe
@@ -75,6 +77,30 @@ def test_heads_draft_behind_a_source_in_both_runtimes(tmp_path, native_library, 
     both = SideBySide(built, native_library, onnxruntime_library)
     for source in sources():
         both.check([], source=source, max_new_tokens=30, adaptive=False)
+
+
+@pytest.mark.sweep("a bundle for each family; caches of codes without an encoder are in the first tier")
+@pytest.mark.builds(2)
+@pytest.mark.parametrize(
+    ("name", "cache"),
+    [("bart", {"dtype": "int8"}), ("t5", {"dtype": "int8"}), ("bart", {"key": "int8", "value": "int4"})],
+)
+def test_rows_of_a_source_are_codes_in_both_runtimes(name, cache, tmp_path, native_library, onnxruntime_library):
+    model = make_model(name, tmp_path / "target")
+    drafter = {"kind": "model", "model": str(tmp_path / "target"), "tokens": 3}
+    cache = {"max_length": 60, "prefill_chunk": 8, "batch_size": 2} | cache
+    built = make_bundle(tmp_path, model, drafter=drafter, cache=cache, drafter_cache={"dtype": "int8"})
+    proof = json.loads((built / "proof.json").read_text())
+    assert proof["engines"][0]["transformers"]["equal"] == 3  # over rows that are rounded there by other code
+    both = SideBySide(built, native_library, onnxruntime_library)
+    for graph in both.python.manifest.graphs:
+        kept = {tensor.buffer: tensor.dtype for tensor in graph.inputs if is_cross_state(tensor.buffer)}
+        assert {kept[buffer] for buffer in kept if not is_scale(buffer)} == {"int8"}
+    one, *_, other = sources()
+    for way in ({"adaptive": False}, {"autoregressive": True}):
+        found = both.check([], source=[one, other], max_new_tokens=30, **way)
+        alone = both.python.generate(source=other, max_new_tokens=30, autoregressive=True)
+        assert found[1].token_ids == alone.token_ids
 
 
 @pytest.mark.sweep("as BART: its head reads what a T5 with one matrix scales")

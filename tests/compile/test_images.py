@@ -21,6 +21,7 @@ from speccompile.errors import PromptError, ProofError, UsageError
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime.images.media import SequenceMedia
 from tests import vision
+from tests.light.test_images_arguments import BASE64
 from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, data_url, native, opened, server_of
 from tests.suite.selection import sweep_but
 
@@ -233,6 +234,10 @@ def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
         ):
             refused = server.chat([{"type": "image_url", "image_url": part}])
             assert (refused.status, said in refused.error["message"]) == (400, True), refused.json
+        for text, (said, _) in BASE64.items():
+            part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{text}"}}
+            refused = server.chat([{"type": "text", "text": "a"}, part])
+            assert f"messages[0].content[1]: the picture is no base64: {said}" in refused.error["message"]
         refused = server.chat([{"type": "image", "image": "/etc/hostname"}]).error["message"]
         assert "expected text, or image_url for an image" in refused
         beside = {"messages": [{"role": "user", "content": "what", "images": [data_url(WIDE, form)]}]}

@@ -36,7 +36,7 @@ DRAFTED = {"static": {"sample": True, "sampling": True}, "dynamic": {}}
 
 
 def check(both, folder):
-    for more in ([], ["--json"], ["--no-verify"]):
+    for more in ([], ["--json"], ["--no-verify"], ["--cache-gb", "1.5e-3"], ["--json", "--cache-gb", "7"]):
         assert both.same("inspect", folder, *more).code == 0
 
 

@@ -25,7 +25,7 @@ from tests.compile.transcripts_both import (
     same_report,
     write_noise,
 )
-from tests.compile.whispers import RULES, SOUND, make_pair, make_whisper, noise
+from tests.compile.whispers import RULES, SOUND, features_of, make_pair, make_whisper, noise
 from tests.light.test_audio import riff
 from tests.native.side_by_side import SideBySide
 from tests.native.two_commands import STEADY
@@ -35,10 +35,8 @@ pytestmark = pytest.mark.builds(5)
 
 def generate(model, sound, language="de", most=30):
     """Return the new tokens of transformers' greedy decoding."""
-    extractor = transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=1)
-    features = extractor(sound, sampling_rate=16_000, return_tensors="pt", max_length=SOUND).input_features
     found = model.generate(
-        features, language=language, task="transcribe", max_new_tokens=most, do_sample=False, num_beams=1
+        features_of(sound), language=language, task="transcribe", max_new_tokens=most, do_sample=False, num_beams=1
     )
     return found[0].tolist()
 

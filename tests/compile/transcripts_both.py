@@ -121,6 +121,8 @@ def check_client(address: str, sound: bytes, text: str) -> None:
     with pytest.raises(openai.BadRequestError):  # before the stream begins
         client.audio.transcriptions.create(**given, stream=True, temperature=0.5)
     assert client.audio.transcriptions.create(**given, temperature=1e-9).text == text
+    with pytest.raises(openai.BadRequestError, match="a text, but this model hears"):
+        client.completions.create(model="toy", prompt=text)
     with pytest.raises(openai.NotFoundError):
         client.audio.transcriptions.create(**given | {"model": "other"})
 

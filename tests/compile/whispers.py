@@ -38,6 +38,12 @@ def noise(size, seed):
     return (np.random.default_rng(seed).normal(size=size) * 0.2).astype(np.float32)
 
 
+def features_of(sound):
+    """Return transformers' features of a sound, float32 [1, 8, 40]."""
+    extractor = transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=1)
+    return extractor(sound, sampling_rate=16_000, return_tensors="pt", max_length=SOUND).input_features
+
+
 def make_pair(folder):
     """Write a target, and a drafter with its encoder and the first layer of its decoder, and return both."""
     model, drafter = make_whisper(folder / "target"), make_whisper(folder / "drafter", decoder_layers=1)

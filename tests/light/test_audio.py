@@ -103,6 +103,9 @@ def riff(kind, channels, bits, data, rate=16_000, more=b""):
     return b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
 
 
+OTHER_BLOCK = riff(1, 1, 16, b"ab").replace(b"\2\0\x10\0", b"\7\0\x10\0")
+"""A file whose samples have another number of bytes than its format says."""
+
 VALUES = np.array([[0.5, -0.25], [-1.0, 0.75]])
 FORMS = [
     (1, 8, (VALUES * 128 + 128).astype(np.uint8).tobytes(), b""),
@@ -141,12 +144,15 @@ def test_a_file_that_was_written_to_a_pipe_is_read():
         (b"FORM" + bytes(20), "got AIFF"),
         (b"\xff\xf1" + bytes(20), "got a file that begins with b'.xff.xf1"),
         (b"\0\0\0\x18ftypM4A ", "got an MP4 or M4A file"),
-        (b"RIFF\0\0\0\0WAVE", "has no format or no samples"),
+        (b"RIFF\0\0\0\0WAVE", "is damaged: its format has 0 bytes, expected 16 or more"),
+        (riff(1, 1, 16, b"ab")[:-10], "is damaged: none of its 48 bytes are said to be samples"),
         (riff(1, 1, 16, b""), "the WAV file has no samples"),
         (riff(1, 1, 12, b"ab"), "received samples of format 1 with 12 bits"),
         (riff(6, 1, 8, b"ab"), "received samples of format 6 with 8 bits"),
         (riff(2, 1, 4, b"ab"), "received samples of format 2 with 4 bits"),
-        (riff(1, 0, 16, b"ab"), "0 channels, 16 bits: damaged"),
+        (riff(1, 0, 16, b"ab"), "is damaged: 0 channels of 16 bits, expected 1 or more, of 8 bits or more"),
+        (riff(1, 1, 16, b"ab", rate=0), "is damaged: 0 samples a second, expected 1 to 768000"),
+        (OTHER_BLOCK, "is damaged: 7 bytes for 1 channels of 16 bits, expected 2"),
         (riff(3, 1, 64, struct.pack("<d", 1e300)), "some samples are no finite numbers"),
         (riff(3, 2, 32, struct.pack("<ff", 3e38, 3e38)), "some samples are no finite numbers"),
         (riff(3, 1, 32, struct.pack("<f", float("nan"))), "some samples are no finite numbers"),

@@ -285,9 +285,9 @@ def test_pictures_of_a_bundle_that_sees_none_and_of_a_session_are_refused(talk, 
     assert "received a picture in a chat with --session, expected text: sessions do not save pictures" in kept
 
 
-def test_a_message_in_utf_8_is_read_where_the_locale_says_ascii(tmp_path):
-    folder = write_toy_bundle(tmp_path / "toy")
-    line = [sys.executable, "-c", TOY_CHAT, "-q", "chat", folder, "-n", "2"]
+def test_messages_arguments_and_paths_in_utf_8_are_read_where_the_locale_says_ascii(tmp_path):
+    folder = write_toy_bundle(tmp_path / "größe")
+    line = [sys.executable, "-c", TOY_CHAT, "-q", "chat", folder, "-n", "2", "--system", "Über 名"]
     names = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii:strict"}
     utf8, ascii_ = (
         subprocess.run(line, input="größe → 名\n".encode(), capture_output=True, env=os.environ | names)

@@ -104,7 +104,7 @@ def test_json_is_the_plans_own_and_what_it_needs(plan, make_recipe):
     code, out, _ = plan(recipe, "--json", "--set", "cache.max_length=32")
     assert code == 0
     data, made = json.loads(out), make_plan(load_recipe(recipe, ["cache.max_length=32"]))
-    beside = {key: data.pop(key) for key in ("needs", "room", "lacking")}
+    beside = {key: data.pop(key) for key in ("needs", "room", "lacking", "context")}
     assert data == made.to_json()
     assert beside["needs"] == estimate_resources(made).to_json()
     assert beside["needs"]["disk"] == beside["needs"]["bundle"] + beside["needs"]["temporary"] > 0
@@ -112,6 +112,19 @@ def test_json_is_the_plans_own_and_what_it_needs(plan, make_recipe):
     assert beside["room"]["disk"] > 0
     assert beside["room"]["memory"] > 0
     assert beside["lacking"] == []
+    assert beside["context"]["memory"] == 10**9
+
+
+def test_the_longest_text_is_that_for_the_memory_that_is_given(plan, make_recipe, make_checkpoint, tmp_path):
+    make_checkpoint(tmp_path / "layers", num_hidden_layers=3, num_attention_heads=2, hidden_size=8)
+    recipe = make_recipe(target={"model": "layers"})
+    token = 3 * 2 * 2 * 4 * 4  # layers, keys and values, heads, numbers of a head, bytes
+    for options, memory in (((), 1e9), (("--cache-gb", "0.001"), 1e6)):
+        context = json.loads(plan(recipe, "--json", *options)[1])["context"]
+        assert (context["bytes_per_token"], context["memory"]) == (token, memory)
+        assert memory / token - 1000 < context["tokens"] < memory / token
+        assert f"{memory / 1e9:g} GB holds" in plan(recipe, *options)[1]
+    assert plan(recipe, "--cache-gb", "0")[0] == 2
 
 
 def test_the_table_shows_what_is_needed_of_what_there_is(plan, make_recipe):

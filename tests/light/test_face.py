@@ -86,6 +86,38 @@ def test_build_checks_before_the_work(make_recipe, tmp_path):
             speccompile.build(planned, overrides={"name": "x"})
 
 
+WRONG = {
+    "GenerationOptions(max_token=4)": "GenerationOptions() .* 'max_token'; did you mean 'max_new_tokens'?",
+    "replace(GenerationOptions(), temprature=1)": "GenerationOptions() .* 'temprature'; did you mean 'temperature'?",
+    "load('x', thread=2)": "Bundle.open() .* 'thread'; did you mean 'threads'?",
+    "Bundle.open('x', engin='y')": "Bundle.open() .* 'engin'; did you mean 'engine'?",
+    "bundle.generate('a', max_token=4)": "Bundle.generate() .* 'max_token'; did you mean 'max_new_tokens'?",
+    "bundle.generate('a', wibble=4)": "Bundle.generate() .* 'wibble'; expected one of adapter, .*top_p, truncate",
+    "bundle.chat([], chat_template_kwarg={})": "Bundle.chat() .*; did you mean 'chat_template_kwargs'?",
+    "bundle.serve(limit=8)": "Bundle.serve() .* 'limit'; did you mean 'limits'?",
+    "bundle.serve().submit('a', prioritty=1)": "Service.submit() .* 'prioritty'; did you mean 'priority'?",
+    "bundle.transcribe('a.wav', timestamp=True)": "Bundle.transcribe() .* 'timestamp'; did you mean 'timestamps'?",
+    "Limits(request=8)": "Limits() .* 'request'; did you mean 'requests'?",
+    "build('x', outputs='y')": "build() .* 'outputs'; did you mean 'output'?",
+    "plan('x', override={})": "plan() .* 'override'; did you mean 'overrides'?",
+}
+"""Calls -> the error's text."""
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_an_unknown_keyword_is_an_error_of_the_public_name_with_the_nearest_one(call):
+    from dataclasses import replace
+
+    from speccompile.serving.scheduler import Limits
+    from tests.light.serve_example import chat_bundle
+
+    names = {"bundle": chat_bundle(), "replace": replace, "Limits": Limits}
+    names |= {name: getattr(speccompile, name) for name in ("Bundle", "GenerationOptions", "build", "load", "plan")}
+    expected = re.escape(WRONG[call]).replace(r"\.\*", ".*")
+    with pytest.raises(TypeError, match=f"^{expected}$"):
+        eval(call, names)
+
+
 def test_a_path_is_opened():
     from speccompile import Bundle
 

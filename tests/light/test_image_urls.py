@@ -146,6 +146,20 @@ def test_time_is_limited_where_bytes_come_now_and_then(monkeypatch, start):
         assert time.monotonic() - began < 1
 
 
+def test_time_is_limited_for_names_and_for_tls(monkeypatch):
+    monkeypatch.setattr(image_urls, "_SECONDS", 0.2)
+    began = time.monotonic()
+    with answering(b"\x16\x03\x03\x40\0", *[b"0"] * 100) as name:  # a long record of a handshake
+        with pytest.raises(RequestError, match=r"a picture in more than 0.2 seconds"):
+            ImageHosts.of((name,)).inlined(body(f"https://{name}/a.png"))
+        told = time.monotonic() - began
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(2))
+    began = time.monotonic()
+    with pytest.raises(RequestError, match=r"a picture in more than 0.2 seconds"):
+        ImageHosts.of(("a.org",)).inlined(body("http://a.org/a.png"))
+    assert max(told, time.monotonic() - began) < 1
+
+
 def test_a_picture_without_its_end_is_refused():
     with answering(HEAD + b"Content-Length: 9\r\n\r\nabc") as name, pytest.raises(RequestError, match="IncompleteRead"):
         ImageHosts.of((name,)).inlined(body(f"http://{name}/a.png"))

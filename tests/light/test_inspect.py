@@ -81,7 +81,9 @@ def test_a_bundle_that_takes_constraints_is_shown(tmp_path):
 
 def test_the_object_is_the_bundle(bundle):
     printed = json.loads(inspect(str(bundle), "--json").stdout)
-    assert list(printed) == ["digest", "verified", "manifest", "buffers", "files", "lock", "prefixes", "here", "proof"]
+    assert list(printed) == [
+        "digest", "verified", "manifest", "buffers", "files", "lock", "prefixes", "context", "here", "proof"
+    ]  # fmt: skip
     assert (printed["lock"], printed["proof"]) == (LOCK, PROOF)
     assert printed["manifest"] == manifest().to_json()
     assert {"digest": printed["digest"], "files": printed["files"]} == json.loads((bundle / "hashes.json").read_bytes())

@@ -135,7 +135,7 @@ def test_every_truncation_is_refused(tmp_path):
     for size in {0, 4, 8, 9, len(content) // 2, len(content) - 1}:
         (tmp_path / "file").write_bytes(content[:size])
         with pytest.raises(
-            UsageError, match=r"file: (no file of states, or a truncated one|received .* bytes of numb)"
+            UsageError, match=r"file: (not a file of states, or a truncated one|received .* bytes of numb)"
         ):
             states.load(tmp_path / "file")
     (tmp_path / "file").write_bytes(content + b"x")
@@ -150,7 +150,7 @@ def test_other_files_are_refused(tmp_path):
     (tmp_path / "text").write_bytes((5).to_bytes(8, "little") + b"[1,2]")
     (tmp_path / "noise").write_bytes((5).to_bytes(8, "little") + b"{\xff,2]")
     for name in ("text", "noise"):
-        with pytest.raises(UsageError, match=f"{name}: no file of states: its header is no JSON object"):
+        with pytest.raises(UsageError, match=f"{name}: not a file of states: its header is no JSON object"):
             states.load(tmp_path / name)
     save_file({"kept.table": np.zeros(3)}, tmp_path / "other")
     with pytest.raises(UsageError, match=r"other: received format None, expected 'speccompile.kept.1'"):

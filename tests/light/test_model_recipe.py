@@ -223,6 +223,16 @@ def test_names_are_those_a_recipe_may_have(make_checkpoint, tmp_path):
     assert ModelRequest("organisation/Model-1.5B").name == "Model-1.5B"
 
 
+@pytest.mark.parametrize("name", ["500", "1e5", "0.5", "on", "null", "\N{ROCKET} é", 'it\'s "so" \\n: #'])
+@pytest.mark.parametrize("overrides", [(), ["cache.batch_size=2"]])
+def test_folders_that_yaml_would_read_as_something_else(make_checkpoint, tmp_path, name, overrides):
+    folder = make_checkpoint(tmp_path / name)
+    made = make_model_recipe(ModelRequest(str(folder)), overrides=overrides)
+    file = tmp_path / "written.yaml"
+    file.write_text(made.text, encoding="utf-8")
+    assert make_plan(load_recipe(file)).target.folder.samefile(folder)
+
+
 def test_errors_of_the_model_come_through(model):
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"is_encoder_decoder": True}))

@@ -21,6 +21,10 @@ def gated(prompt):
     yield from ("four ", "five.")
 
 
+def waits(prompt):
+    yield None
+
+
 def test_an_answer_comes_piece_by_piece_with_drafts_and_numbers(driver):
     with talking(driver, gated) as (page, speaker):
         page.ask("Count **up**", wait=False)
@@ -104,6 +108,40 @@ def test_an_error_in_the_middle_keeps_what_came(driver):
         assert "secret" not in page.text("body")
 
 
+def test_an_answer_is_kept_until_another_begins(driver):
+    def fails(prompt):
+        yield "half **an** "
+        raise RuntimeError
+
+    with talking(driver, fails) as (page, speaker):
+        page.ask("x")
+        speaker.error = UsageError("this prompt is too long")
+        page.click(".failed button")
+        page.wait(lambda: page.has(".failed") and "too long" in page.text(".failed p"))
+        assert page.answers() == ["half an"]
+        speaker.error, speaker.says = None, gated
+        page.click(".failed button")
+        page.wait(lambda: page.answers() == ["One two three."])
+        speaker.go_on.set()
+        page.wait_for_end()
+        speaker.error = UsageError("no")
+        page.click(".doing button", "Regenerate")
+        page.wait(lambda: page.has(".failed"))
+        assert page.answers() == ["One two three. four five."]
+        assert page.has(".answer .d")
+        speaker.error, speaker.says = None, waits
+        page.click(".failed button")
+        page.wait(lambda: page.text("#send") == "Stop" and page.answers() == [""])
+        driver.refresh()
+        page.wait(lambda: page.answers() == ["One two three. four five."])
+        page.click(".failed button")
+        page.wait(lambda: page.text("#send") == "Stop")
+        page.click("#send")
+        page.wait_for_end()
+        assert page.answers() == ["One two three. four five."]
+        assert page.text(".failed p") == "no"
+
+
 def test_a_server_that_goes_away_is_told_of(driver):
     with speaking(gated) as (running, speaker):
         page = Page(driver, running.address)
@@ -116,6 +154,7 @@ def test_a_server_that_goes_away_is_told_of(driver):
         speaker.go_on.set()
     page.click(".failed button")
     page.wait(lambda: page.has(".failed") and page.text(".failed strong") == "The server cannot be reached")
+    assert page.answers() == ["One two three."]
     driver.get("about:blank")
 
 

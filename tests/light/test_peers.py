@@ -151,6 +151,7 @@ def test_long_contexts_are_measured_in_turns_and_shown_beside_float_caches(
     assert asked == [(context, name) for context in (50, 100) for name in forms]
     assert forms == [
         "speccompile: int4, float32 caches", "speccompile: int4, int8 caches", "speccompile: int4, int8/int4 caches",
+        "openvino: int4, group 128, head too, its default caches", "onnxruntime: int4, block 128, its default caches",
         "llama_cpp: Q4_0, F16 caches", "llama_cpp: Q4_0, Q8_0 caches",
     ]  # fmt: skip
     name, facts = kept

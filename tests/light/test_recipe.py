@@ -67,6 +67,12 @@ def test_dates_are_text(write):
     assert load_recipe(write("name: demo\ntarget: {model: t, revision: 2024-01-31}")).target.revision == "2024-01-31"
 
 
+@pytest.mark.parametrize("text", ["1e-3", "1E-3", "1.e-3", ".1e-2", "+1.0e-03", "0.001"])
+def test_powers_of_ten_are_numbers_as_in_json(write, text):
+    assert load_recipe(write(COMPLETE), [f"cache.max_divergence={text}"]).cache.max_divergence == 1e-3
+    assert load_recipe(write(COMPLETE), [f"target.revision='{text}'"]).target.revision == text
+
+
 def test_a_recipe_knows_who_decided_a_value(write):
     recipe = load_recipe(write(COMPLETE), ["drafter.tokens=2", "verify={method: exact}"])
     assert recipe.source_of("drafter.tokens") == "--set"

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from speccompile.bundle.sampling import SAMPLING_OPTIONS
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "c-api.md").read_text(encoding="utf-8")
 HEADER = (ROOT / "speccompile" / "native" / "include" / "speccompile.h").read_text(encoding="utf-8")
@@ -66,7 +68,8 @@ def test_options_and_their_defaults_are_those_of_the_header() -> None:
     assert table is not None
     defaults = dict(re.findall(r"^\| `(\w+)` \| \w+ \| .* \| (\S+) \| \w+ \|$", table[0], re.M))
     known = re.findall(r"(\w+) (\d+)(?=[,;\s])", re.sub(r"0 or 1:|\(0 is.*", "", comment[0]))
-    assert {name: value for name, value in defaults.items() if name != "seed"} == dict(known)
+    drawn = {name: f"{option.neutral:g}" for name, option in SAMPLING_OPTIONS.items() if option.neutral is not None}
+    assert {name: value for name, value in defaults.items() if name != "seed"} == dict(known) | drawn
     opened = re.search(r"\| option \| value \| default.*?\n\n", PAGE, re.S)
     assert opened is not None
     assert set(re.findall(r"^\| `(\w+)` \|", opened[0], re.M)) == set(

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from speccompile.runtime.generation import GenerationTimes, SequenceState, first_difference
+from speccompile.runtime.generation import SequenceState, first_difference
 from speccompile.runtime.logprobs import Logprobs
 from speccompile.runtime.rounds.slots import Slot, group_by_length, slot_range
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer, Tokenizer
+from speccompile.runtime.timings import GenerationTimes
 from tests.light.fake_bundle import toy_tokenizer
 
 PROMPT = [7, 8, 9]

@@ -118,6 +118,23 @@ def test_a_file_of_generate_serves_every_client_and_stays(tmp_path):
     assert files(tmp_path) == [f"system{SUFFIX}"]
 
 
+def test_a_file_that_is_being_copied_serves_when_it_is_whole_and_a_link_serves_too(tmp_path):
+    bundle, folder = toy_bundle(), tmp_path / "kept"
+    bundle._sessions = Sessions(bundle._loop, bundle.manifest, SessionKey({"target weights": "a"}, "d"))
+    bundle.generate(PROMPT, max_new_tokens=1, session=tmp_path / "whole")
+    whole, copy = (tmp_path / "whole").read_bytes(), folder / f"system{SUFFIX}"
+    with restarted(folder) as service:
+        copy.write_bytes(whole[: len(whole) // 2])
+        assert ask(service, PROMPT, salt="one").cached_tokens == 0
+        with copy.open("ab") as file:
+            file.write(whole[len(whole) // 2 :])
+        assert ask(service, [*PROMPT, 7], salt="two").cached_tokens == len(PROMPT)
+    copy.unlink()
+    copy.symlink_to(tmp_path / "whole")
+    with restarted(folder) as service:
+        assert ask(service, [*PROMPT, 7], salt="three").cached_tokens == len(PROMPT)
+
+
 WRONG = {
     "empty": (lambda content: b"", "not a session"),
     "foreign": (lambda content: b"hello, I am a text", "not a session"),

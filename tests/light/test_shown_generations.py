@@ -34,6 +34,10 @@ def test_a_generation_says_what_it_is_and_keeps_its_names():
     assert found.acceptance_length == found.mean_accepted == found.to_json()["mean_accepted"] == 29 / found.rounds
     assert "acceptance_length" not in found.to_json()
     assert 0 < found.first_token_seconds < found.seconds
+    times = found.timings
+    assert (times.seconds, times.prefill, times.rounds) == (found.seconds, found.prefill_seconds, found.round_seconds)
+    assert (times.verify, times.draft, times.encode) == (found.verify_seconds, found.draft_seconds, None)
+    assert (times.queue, times.first_token) == (0, found.first_token_seconds)
     assert re.fullmatch(
         r"<Generation: 30 tokens, [\d.]+ tokens/s, acceptance length [\d.]+, .*speculative, finish reason length: '.*>",
         repr(found),

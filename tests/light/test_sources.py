@@ -7,11 +7,13 @@ import pytest
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import models, pre_tokenizers, processors
 
+from speccompile.bundle.caches import code_bits, with_quantized_caches
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.source_section import FIELDS, source_problems
-from speccompile.bundle.sources import round_only
+from speccompile.bundle.sources import is_cross_state, round_only
 from speccompile.compiler.checkpoints.facts import read_checkpoint
-from speccompile.contract import ENCODE_SOURCE, Graph, Tensor
+from speccompile.compiler.engines.settings import make_settings
+from speccompile.contract import ENCODE_SOURCE, INT4_VALUES, Graph, Tensor, is_scale
 from speccompile.errors import BundleError, CheckpointError, PromptError, RecipeError, UnsupportedModelError, UsageError
 from speccompile.measure.tune.run import Job
 from speccompile.plan.caches import CachePlan
@@ -25,6 +27,7 @@ BART = {
     "model_type": "bart", "is_encoder_decoder": True, "architectures": ["BartForConditionalGeneration"], "d_model": 4,
     "encoder_layers": 3, "decoder_layers": 2, "decoder_start_token_id": 2,
 }  # fmt: skip
+RTX = {"backend": "tensorrt_rtx", "compute_capability": "8.9", "precision": {"target": "float16"}}
 WORDS = ["</s>", "<unk>", "__en__", "__de__", "a", "b"]
 SECTION = {
     "max_length": 5, "start_token_id": 0, "forced_bos_token_id": None, "languages": {"en": 2, "de": 3},
@@ -209,9 +212,10 @@ def test_caches_of_layers_that_see_a_window_are_full(planned, make_checkpoint, t
             {"drafter": {"kind": "model", "model": "bart", "then": "prompt_lookup"}},
             r"drafter\.then: received it for a target with an encoder",
         ),
-        ({"engines": [{"backend": "tensorrt_rtx", "compute_capability": "8.9"}]}, r"engines\.0: received tensorrt_rtx"),
+        ({"engines": [{"backend": "onnxruntime", "provider": "cuda"}]}, r"engines\.0: received onnxruntime on cuda"),
+        ({"engines": [RTX], "cache": {"batch_size": 2}}, r"cache\.batch_size: received 2 with tensorrt_rtx on cuda"),
+        ({"engines": [RTX], "cache": {"dtype": "int8"}}, r"cache\.dtype: received 'int8' with tensorrt_rtx on cuda"),
         ({"graphs": "fused", "drafter": {"kind": "model", "model": "bart"}}, "graphs: received it for 'bart'"),
-        ({"cache": {"dtype": "int8"}}, r"cache\.dtype: received it for 'bart', which has an encoder"),
         ({"cache": {"sliding": "ring"}}, r"cache\.sliding: received it for 'bart', which has an encoder"),
         ({"cache": {"ring_rows": 900}}, r"cache\.ring_rows: received it for 'bart', which has an encoder"),
     ],
@@ -220,6 +224,14 @@ def test_what_targets_with_an_encoder_lack_is_refused(planned, keys, message):
     with pytest.raises(RecipeError, match=message) as caught:
         planned(**keys)
     assert caught.value.hint
+
+
+def test_quantized_caches_are_noted(planned):
+    plan = planned(cache={"dtype": "int8"}, drafter={"kind": "model", "model": "bart"}, drafter_cache={"dtype": "int8"})
+    assert (plan.caches.target, plan.caches.drafter) == ("int8", "int8")
+    (note,) = plan.notes
+    assert "does not say how much worse it predicts with int8 caches" in note
+    assert planned(engines=[RTX]).engines[0].backend == "tensorrt_rtx"
 
 
 def encoder(rows=5):
@@ -239,6 +251,29 @@ def test_a_manifest_says_what_its_encoder_takes():
     assert "expected ids below 3" in next(source_problems(SECTION, graphs, 3))
     assert "has 7 rows, source.max_length is 5" in next(source_problems(SECTION, {ENCODE_SOURCE: encoder(7)}, 6))
     assert round_only([encoder(), plain.graphs[0]]) == (plain.graphs[0],)
+
+
+def test_rows_of_a_source_may_be_codes_with_scales():
+    stored = with_quantized_caches(encoder(), {"target.cross_key.0": 4})
+    codes, scales = stored.outputs
+    assert (codes.dtype, codes.shape, scales.buffer, scales.shape) == (
+        "int8", (1, 2, 5, 2), "target.cross_key_scale.0", (1, 2, 5, 2),
+    )  # fmt: skip
+    assert is_cross_state(scales.buffer)
+    assert is_scale(scales.buffer)
+    assert not is_scale("target.scaled.0")
+    assert list(source_problems(SECTION, {ENCODE_SOURCE: stored}, 6)) == []
+    assert code_bits(INT4_VALUES, "target.cross_value.0") == 4
+    assert code_bits(INT4_VALUES, "target.cross_key.0") == 8
+
+
+def test_engines_encode_sources_of_every_length():
+    fixed = {"backend": "tensorrt_rtx", "compute_capability": "8.9", "precision": {}}
+    made = make_settings(encoder(80), **fixed, tokens=3, catch_up=2, prefill_chunk=8, max_length=40)
+    assert made.profile == {"source": ((1, 1), (1, 64), (1, 80))}
+    assert make_settings(encoder(7), **fixed, tokens=3, catch_up=2, prefill_chunk=8, max_length=40).profile == {
+        "source": ((1, 1), (1, 7), (1, 7))
+    }
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ RIGHT = """
 import asyncio
 from pathlib import Path
 
-from speccompile import Bundle, Generation, GenerationOptions, TextStream, build, load, plan
+from speccompile import AsyncTextStream, Bundle, Generation, GenerationOptions, TextStream, Timings, build, load, plan
 from speccompile.plan.plan import Plan
 from speccompile.serving.scheduler import Limits, Observer, Service
 
@@ -37,8 +37,21 @@ def use(folder: Path) -> list[str | None]:
             pieces: list[str] = list(stream)
         answer: TextStream = bundle.stream_chat([{"role": "user", "content": "Hello"}])
         length: float | None = one.acceptance_length
+        times: Timings = one.timings
+        print(times.first_token, times.prefill + sum(times.rounds))
         print(length, one.tokens_per_second, one.draft_mask, pieces, answer.generation, bundle)
         return [each.text for each in (one, said, *both)]
+
+
+async def twins(bundle: Bundle) -> str:
+    one: Generation = await bundle.agenerate("a", GenerationOptions(stop="x"), max_new_tokens=4)
+    both: list[Generation] = await bundle.agenerate_batch(["a", "b"], seed=[1, None])
+    said: Generation = await bundle.achat([{"role": "user", "content": "Hello"}], chat_template_kwargs={"a": 1})
+    answer: AsyncTextStream = bundle.astream_chat([{"role": "user", "content": "Hello"}])
+    async with bundle.astream("a", temperature=0.5) as stream:
+        text = "".join([piece async for piece in stream])
+    await answer.aclose()
+    return f"{one}{both}{said}{text}{stream.generation}"
 
 
 async def serve(bundle: Bundle) -> str:
@@ -64,6 +77,8 @@ WRONG = {
     'bundle.generate_batch(["a"], temperature="hot")': 'Argument "temperature" to "generate_batch" of "Bundle" has',
     'bundle.stream("a", stop=5)': 'Argument "stop" to "stream" of "Bundle" has incompatible type "int"',
     'bundle.chat("a")': 'Argument 1 to "chat" of "Bundle" has incompatible type "str"',
+    'bundle.agenerate("a", max_token=4)': 'Unexpected keyword argument "max_token" for "agenerate" of "AsyncTwins"',
+    'bundle.generate("a").timings.decode': '"Timings" has no attribute "decode"',
     "bundle.stream_chat([], max_tokens=4)": 'Unexpected keyword argument "max_tokens" for "stream_chat"',
     'bundle.generate("a").accepted_length': '"Generation" has no attribute "accepted_length"',
     "GenerationOptions(max_token=4)": 'Unexpected keyword argument "max_token" for "GenerationOptions"',

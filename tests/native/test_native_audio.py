@@ -19,7 +19,7 @@ from speccompile.runtime.audio.resample import resample
 from speccompile.runtime.audio.segments import Segment, compression_ratio, cut_at_times, previous_tokens
 from speccompile.runtime.audio.sound_files import read_sound
 from speccompile.runtime.audio.subtitles import srt_block, timed_line, vtt_block
-from tests.light.test_audio import AUDIO, FORMS, SECTION, riff
+from tests.light.test_audio import AUDIO, FORMS, OTHER_BLOCK, SECTION, riff
 from tests.light.test_transcripts import END, FIRST, SIZE, processor
 from tests.native.bundle_lines import Lines, outcome
 
@@ -75,7 +75,8 @@ def test_samples_of_every_form_are_read(native: AudioLines, kind: int, bits: int
 @pytest.mark.parametrize(
     "data",
     [
-        b"RIFF\0\0\0\0WAVE", riff(1, 1, 16, b""), riff(1, 1, 12, b"ab"), riff(6, 1, 8, b"ab"), riff(1, 0, 16, b"ab"),
+        b"RIFF\0\0\0\0WAVE", riff(1, 1, 16, b"ab")[:-10], OTHER_BLOCK, riff(1, 1, 16, b""),
+        riff(1, 1, 12, b"ab"), riff(6, 1, 8, b"ab"), riff(1, 0, 16, b"ab"),
         riff(3, 1, 32, struct.pack("<f", float("nan"))), riff(3, 2, 32, struct.pack("<ff", 3e38, 3e38)),
         riff(2, 1, 4, b"ab"), riff(3, 1, 64, struct.pack("<d", 1e300)), riff(1, 1, 16, b"ab", rate=0),
         riff(1, 1, 16, b"ab", rate=800_000), riff(1, 1, 8, bytes(20_000), rate=1),

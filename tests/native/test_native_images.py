@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
+from speccompile.bundle.media import PIXELS
 from speccompile.compiler.checkpoints.images import read_images
 from speccompile.errors import BundleError, EngineError, PromptError
 from speccompile.machine.formats.image_settings import ImageSettings
@@ -144,6 +145,22 @@ def test_places_of_pictures_are_python_s(native: ImageLines, settings: ImageSett
             native.ask("media", settings.to_json(), ids=[*ids[: first + 1], 5, *ids[first + 1 :]], **given)
 
 
+@pytest.mark.parametrize("settings", ["gemma3"], indirect=True)
+def test_a_picture_that_was_begun_and_is_held_by_a_slot_now_is_no_other_one(
+    native: ImageLines, settings: ImageSettings
+) -> None:
+    family, row = FAMILIES[settings.family](settings), settings.token_id
+    shown = [vision.picture(40, 90), vision.picture(90, 33, 1), vision.picture(60, 60, 2)]
+    ids = [part for _ in shown for part in (5, *[row] * settings.tile_rows)]
+    first = [float(family.runs(each)[0][PIXELS].reshape(-1)[0]) for each in shown]
+    assert len(set(first)) == len(shown)
+    start = ids.index(5, 1)
+    found = native.ask(
+        "prepared", settings.to_json(), ids=ids, images=[native.image(each) for each in shown], start=start
+    )
+    assert found == [each for value in first[1:] for each in (None, *[value] * settings.tile_rows)]
+
+
 def test_placeholders_are_expanded_and_kept_apart_as_in_python(native: ImageLines) -> None:
     for text in ("a <image> b <image>", "no picture", "<image>" * 2, "", "<image>"):
         given = text, "<image>", ["[1]", "[2]"], "(<image>)"
@@ -165,7 +182,15 @@ def turned(orientation: int) -> Image.Exif:
     return exif
 
 
+def noted(*texts: tuple[str, str]) -> PngImagePlugin.PngInfo:
+    notes = PngImagePlugin.PngInfo()
+    for name, text in texts:
+        notes.add_itxt(name, text)
+    return notes
+
+
 _SHOWN = Image.fromarray(vision.picture(20, 33))
+_XMP = '<x:xmpmeta tiff:Orientation=... tiff:Orientation="6"/>'
 _ALPHA = np.random.default_rng(0).integers(0, 256, (20, 33, 1), np.uint8)
 _WIDE = np.arange(0, 65536, 97, np.uint16)[:600].reshape(20, 30)
 FILES = {
@@ -188,6 +213,14 @@ FILES = {
     "several pictures in one jpeg": encoded(
         _SHOWN.convert("L"), "MPO", save_all=True, append_images=[_SHOWN.resize((5, 5))]
     ),
+    "turned by xmp": encoded(_SHOWN, "PNG", pnginfo=noted(("Title", _XMP), ("XML:com.adobe.xmp", _XMP))),
+    "turned by elements of xmp in a jpeg": encoded(
+        _SHOWN.convert("L"), "JPEG", xmp=b"<tiff:Orientation>8</tiff:Orientation>", exif=Image.Exif()
+    ),
+    "exif before xmp": encoded(_SHOWN.convert("L"), "JPEG", xmp=_XMP.encode(), exif=turned(3)),
+    "an orientation of 32 bits": encoded(_SHOWN, "PNG", exif=b"MM\0*\0\0\0\x08\0\1\1\x12\0\4\0\0\0\1\0\0\0\5\0\0\0\0"),
+    "exif that is none": encoded(_SHOWN, "PNG", exif=b"II+\0 something else"),
+    "exif without its end": encoded(_SHOWN.convert("L"), "JPEG", exif=b"Exif\0\0MM\0*\0\0\0\x08\0\x09\1"),
     **{f"turned {number}": encoded(_SHOWN, "PNG", exif=turned(number)) for number in range(1, 9)},
 }
 

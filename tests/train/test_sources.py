@@ -1,7 +1,9 @@
 """Training over targets with an encoder: the teacher is transformers' forward of a source and its answer."""
 
 import json
+import wave
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -11,11 +13,15 @@ from speccompile.drafters.model.training import ModelLearner, write_decoder
 from speccompile.errors import RecipeError
 from speccompile.recipe import load_recipe
 from speccompile.recipe.training import plan_training
+from speccompile.train.data.documents import Sound
+from speccompile.train.data.prepare import prepare_prompts
 from speccompile.train.run import Source, run_training
+from speccompile.train.sounds import NUMBERS, Sounds, name_sound
 from speccompile.train.sources import split_sources
 from speccompile.train.teacher import Teacher
 from tests.compile.test_encoder_decoders import generate, make_model
-from tests.compile.whispers import make_whisper
+from tests.compile.test_speech import generate as generate_transcript
+from tests.compile.whispers import SOUND, features_of, make_whisper, noise
 
 pytestmark = pytest.mark.builds(0)
 
@@ -119,10 +125,80 @@ def test_what_no_source_teaches_is_refused(keys, train, message, tmp_path):
         plan_training(write_recipe(tmp_path, tmp_path / "target", train, **keys))
 
 
-def test_a_target_that_hears_is_refused(tmp_path):
-    make_whisper(tmp_path / "target")
-    with pytest.raises(RecipeError, match=r"train: received a section for .*which hears"):
-        plan_training(write_recipe(tmp_path, tmp_path / "target"))
+def write_sounds(folder, count=30):
+    """Write sounds of noise, and return the lines that name them."""
+    lines = []
+    for number in range(count):
+        heard = (noise(1000 + 150 * number, number) * 2**15).clip(-(2**15), 2**15 - 1).astype("<i2")
+        with wave.open(str(folder / f"{number}.wav"), "wb") as opened:
+            opened.setparams((1, 2, 16_000, 0, "NONE", ""))
+            opened.writeframes(heard.tobytes())
+        lines.append({"audio": f"{number}.wav", "language": "en" if number % 2 else "de"})
+    return lines
+
+
+def sound_recipe(folder, kind, lines):
+    make_whisper(folder / "target")
+    recipe = write_recipe(folder, folder / "target", drafter={"kind": kind, "model": "new"}, source=None)
+    (folder / "data.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return recipe
+
+
+@torch.no_grad()
+def test_the_teacher_is_transformers_over_each_sound(tmp_path):
+    model = make_whisper(tmp_path / "target")
+    lines = write_sounds(tmp_path, 3)
+    plan = plan_training(sound_recipe(tmp_path, "model", lines))
+    heard = [Sound((tmp_path / line["audio"]).resolve(), line["language"]) for line in lines]
+    sounds, answers = Sounds(plan.target, heard), ([5], [6, 7, 8], [9, 5, 9, 9])
+    rows = [[*name_sound(sound, ("en", "de")), *answer] for sound, answer in zip(heard, answers, strict=True)]
+    tokens = torch.tensor([[*row, *[0] * (8 - len(row))] for row in rows])
+    real = torch.arange(8) < torch.tensor([[len(row)] for row in rows])
+    learnt = real & (torch.arange(8) >= NUMBERS)
+    loaded = load_model(tmp_path / "target", 48)
+    seen = Teacher(loaded, ("norm.output",), (), sounds).forward(tokens, real, learnt)
+    for row, (line, answer) in enumerate(zip(lines, answers, strict=True)):
+        start = [101, {"de": 103, "en": 102}[line["language"]], 105, 107]
+        assert seen.tokens[row][seen.attention_mask[row]].tolist() == [*start, *answer]
+        assert seen.tokens[row][seen.loss_mask[row]].tolist() == answer
+        with wave.open(str(tmp_path / line["audio"])) as opened:
+            samples = np.frombuffer(opened.readframes(SOUND), "<i2").astype(np.float32) / 2**15
+        text = torch.tensor([[*start, *answer]])
+        expected = model(input_features=features_of(samples), decoder_input_ids=text).logits[0]
+        assert torch.allclose(seen.logits[row, : text.shape[1]], expected, atol=1e-3 * float(expected.abs().max()))
+        theirs = generate_transcript(model, samples, language=line["language"])
+        assert loaded.answer(sounds.hear([rows[row]])[0], start, 20, [100])[:20] == theirs[:20]
+    write_decoder(tmp_path / "small", tmp_path / "target", 2)
+    (logits,) = ModelLearner(tmp_path / "small", 120, 2)(seen, torch.arange(1, 3).expand(3, -1), 1)
+    assert torch.allclose(logits, seen.logits[:, 1:3], atol=1e-4 * float(seen.logits.abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ({"audio": "none.wav", "language": "de"}, "none.wav, which is no file, expected the path of a sound's file"),
+        ({"audio": "0.wav"}, "received no language, expected one of the target's: de, en"),
+        ({"audio": "0.wav", "language": "fr"}, "received the language fr, expected one of the target's: de, en"),
+        ({"token_ids": [5]}, "received a text, expected a sound, as this target reads"),
+        ({"audio": 5}, "received int under 'audio', expected text"),
+    ],
+)
+def test_lines_that_name_no_sound_are_refused(line, message, tmp_path):
+    write_sounds(tmp_path, 1)
+    plan = plan_training(sound_recipe(tmp_path, "medusa", [line]))
+    with pytest.raises(RecipeError, match=message):
+        prepare_prompts(plan, None, tmp_path / "work")
+
+
+@pytest.mark.sweep("trainings with two builds; their parts are above")
+@pytest.mark.builds(4)
+@pytest.mark.parametrize("kind", ["medusa", "model"])
+def test_what_is_trained_from_sounds_drafts_as_its_training_says(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written = sound_recipe(tmp_path, kind, write_sounds(tmp_path))
+    plan = plan_training(written)
+    report = run_training(plan, Source.of(written, (), plan))
+    assert report.best["simulated"] == report.best["compiled"] > 1.2
 
 
 @pytest.mark.sweep("trainings with two builds; their parts are above, and heads are built in tests/compile")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from speccompile.bundle.caches import scale_name
 from speccompile.bundle.sources import is_encoder, shares_encoder
 from speccompile.compiler.build.cache_key import GraphFiles
 from speccompile.compiler.build.cached_steps import CachedSteps
@@ -18,10 +19,10 @@ from speccompile.compiler.lower.files import neutral_file
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.models.sourced import EAGER as EAGER_ATTENTION
 from speccompile.compiler.models.sourced import SourcedModel
-from speccompile.compiler.prove.graphs import EAGER, TRACED, check_near, check_same, noise_of
+from speccompile.compiler.prove.graphs import EAGER, TRACED, check_near, check_same, decoded_rows
 from speccompile.compiler.prove.source_feeds import encode_sources, heard_by, rows_of
 from speccompile.compiler.prove.tolerance import TOLERANCE
-from speccompile.contract import BATCH, ENCODE_SOURCE, Graph
+from speccompile.contract import BATCH, ENCODE_SOURCE, Graph, is_scale
 from speccompile.errors import ProofError
 from speccompile.progress import log_step
 from speccompile.runtime.devices.engine import Array, Engine
@@ -105,13 +106,15 @@ def check_eager(inputs: EncoderProofInputs, running: list[Graph]) -> dict[str, A
     assert isinstance(model, SourcedModel)
     model.set_attn_implementation(EAGER_ATTENTION)
     got = encoded_rows(neutral_engine([(each, neutral_file(each)) for each in running], folder), running, sources)
-    limit, compared = noise_of(graph), 0
+    limit, compared = TOLERANCE[TRACED], 0  # of rows that are stored as codes as well, but for half a step
     for number, (source, rows) in enumerate(zip(sources, got, strict=True)):
         model.read(source)
         assert model.encoded is not None
         expected = [each for pair in model.cross_rows(model.encoded) for each in pair]
-        for (name, found), wanted in zip(rows.items(), expected, strict=True):
-            _check(found, wanted[0].numpy(), limit, f"{graph.name}, source {number}, {name}")
+        floats = {name: each for name, each in rows.items() if not is_scale(name)}
+        for (name, found), wanted in zip(floats.items(), expected, strict=True):
+            scales = rows[scale_name(name)] if found.dtype == np.int8 else None
+            _check(found, wanted[0].numpy(), limit, f"{graph.name}, source {number}, {name}", scales)
             compared += found.size
     return {"graph": graph.name, "level": EAGER, "values": compared, "tolerance": limit}
 
@@ -130,7 +133,11 @@ def check_lowered(
     return check(got, expected, part.graph.name, level, word)
 
 
-def _check(got: Array, expected: Array, limit: float, where: str) -> None:
+def _check(got: Array, expected: Array, limit: float, where: str, scales: Array | None) -> None:
+    """Raise ProofError if rows differ. scales: of rows that are codes, whose numbers lie half a step away at most."""
+    if scales is not None:
+        got, half = decoded_rows(got, scales), scales[..., :1] / 2
+        expected = np.clip(got, expected - half, expected + half)
     difference, largest = float(np.abs(got - expected).max()), float(np.abs(expected).max())
     if not difference <= limit * max(largest, 1.0):
         raise ProofError(

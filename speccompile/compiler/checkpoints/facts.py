@@ -11,6 +11,7 @@ from speccompile.compiler.checkpoints.encoder_decoder import decoder_sizes, is_e
 from speccompile.compiler.checkpoints.gguf.block_types import EXPERTS, QUANTIZED
 from speccompile.compiler.checkpoints.gguf.conversion import read_index
 from speccompile.compiler.checkpoints.json_files import CONFIG, GENERATION_CONFIG
+from speccompile.compiler.checkpoints.known_types import refuse_unknown_type
 from speccompile.compiler.checkpoints.layer_shapes import check_layers
 from speccompile.compiler.checkpoints.layer_types import check_layer_types
 from speccompile.compiler.checkpoints.layer_widths import with_layer_widths
@@ -32,6 +33,8 @@ CHAT_TEMPLATE = "chat_template.jinja"
 NAMED_TEMPLATES = "additional_chat_templates"
 TOKENIZER_FILES = (TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, CHAT_TEMPLATE)
 
+EXTENDED = ("yarn", "llama3", "linear")
+"""Kinds of position scaling whose factor says how far it reaches."""
 POSITION_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")
 """Config keys of architectures for the longest sequence."""
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -51,13 +54,15 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     """Return the files of a checkpoint that will be read (relative to `folder`, which exists) and its facts; for a
     multimodal one those of its text decoder.
 
-    Raise CheckpointError for files that are missing or invalid, UnsupportedModelError for an encoder-decoder model of
-    an unsupported kind, an unknown kind of layer, a multimodal checkpoint whose decoder is not supported, and an
-    unsupported quantization method.
+    Raise CheckpointError for files that are missing or invalid, UnsupportedModelError for what is no language model of
+    transformers, an encoder-decoder model of an unsupported kind, an unknown kind of layer, a multimodal checkpoint
+    whose decoder is not supported, and an unsupported quantization method.
     """
     config = _read_config(folder)
+    decoder = text_config(config, folder)
+    refuse_unknown_type(_model_type(config, folder), folder / CONFIG)
     source = read_source_facts(config, folder) if is_encoder_decoder(config) else None
-    stored, decoder = stored_tensors(folder), text_config(config, folder)
+    stored = stored_tensors(folder)
     tensors = stored if decoder is None else decoder_tensors(stored, folder)
     check_layer_types(decoder or config, folder / CONFIG)
     _check_sizes(decoder or config, folder / CONFIG)
@@ -122,10 +127,10 @@ def _has_codes(folder: Path, tensors: Mapping[str, StoredTensor]) -> bool:
 
 
 def _positions(sizes: dict[str, Any]) -> int | None:
-    """Return the length of the longest sequence; with YaRN, which most configs name beside the length before it, the
-    scaled one."""
+    """Return the length of the longest sequence; with a scaling that a factor extends, which many configs name beside
+    the length before it, the scaled one."""
     written, rope = _count(sizes, POSITION_KEYS), sizes.get("rope_parameters") or sizes.get("rope_scaling")
-    if written is None or not isinstance(rope, dict) or (rope.get("rope_type") or rope.get("type")) != "yarn":
+    if written is None or not isinstance(rope, dict) or (rope.get("rope_type") or rope.get("type")) not in EXTENDED:
         return written
     factor, original = rope.get("factor"), rope.get("original_max_position_embeddings") or written
     if not isinstance(factor, int | float) or not isinstance(original, int) or not isfinite(factor):

@@ -4,9 +4,13 @@ What is found out about a class when it is probed holds for all of its checkpoin
 tries each without this list, and a test compares the two.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from speccompile.compiler.checkpoints.multimodal import TEXT
 from speccompile.errors import UnsupportedModelError
+from speccompile.machine.formats.json_files import read_json_object
 
 REFUSED = {
     "its layers attend without transformers' attention interface": (
@@ -29,13 +33,43 @@ REFUSED = {
 }  # fmt: skip
 """Reason -> model types."""
 
+SPARSE_KINDS = (
+    "indexed_attention", "compressed_sparse_attention", "heavily_compressed_attention", "minimax_m3_sparse",
+)  # fmt: skip
+"""Kinds of layers that attend to selected or compressed rows, by their names in configs of transformers."""
+
+INDEXED_TYPES = ("qwen4_exp", "qwen4_exp_text")
+"""Model types of which every layer that is no linear attention is such a one, whatever its config calls it."""
+
 HINT = "choose another target: docs/reference/support.md lists the model types that were built and proven"
 
 
 def refuse_type(model_type: str, path: Path) -> None:
-    """Raise UnsupportedModelError for a model type that cannot be compiled. path: of its config.json."""
+    """Raise UnsupportedModelError for a model type that cannot be compiled, or for layers of a kind that cannot. path:
+    of its config.json."""
     for reason, types in REFUSED.items():
         if model_type in types:
             raise UnsupportedModelError(
                 f"{path}: model_type: received {model_type!r}, which cannot be compiled: {reason}", hint=HINT
             )
+    config = read_json_object(path) or {}
+    for layer, kind in enumerate(_layer_kinds(config.get(TEXT) or config)):
+        if kind in SPARSE_KINDS:
+            raise UnsupportedModelError(
+                f"{path}: received layer {layer} of type {kind!r}, which cannot be compiled: it chooses the rows "
+                "that it attends to",
+                hint=HINT,
+            )
+
+
+def _layer_kinds(config: Mapping[str, Any]) -> list[Any]:
+    """Return the kinds of layers that transformers reads in a config; none where it lists none."""
+    match config:
+        case {"model_type": str(name)} if name in INDEXED_TYPES:
+            listed = config.get("layer_types") or [SPARSE_KINDS[0]]
+            return [each if each == "linear_attention" else SPARSE_KINDS[0] for each in listed]
+        case {"layer_types": [*kinds]}:
+            return kinds
+        case {"sparse_attention_config": {"sparse_attention_freq": [*listed]}}:
+            return [SPARSE_KINDS[-1] if each else "full_attention" for each in listed]
+    return []

@@ -5,8 +5,12 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from speccompile.bundle.media import MEDIA
+from speccompile.bundle.sources import SOURCE, is_cross_state
 from speccompile.contract import Graph, vocabulary_size
 from speccompile.errors import EngineError
+
+USUAL_SOURCE = 64
+"""Tokens of a source for which engines that encode texts are tuned, if one can be so long."""
 
 Shape = tuple[int, ...]
 Profile = dict[str, tuple[Shape, Shape, Shape]]
@@ -75,7 +79,11 @@ def make_settings(
     widths = _widths(tokens, catch_up, prefill_chunk, max_length, vocabulary_size([graph]))
     slots = next((int(tensor.shape[0]) for tensor in graph.inputs if tensor.name == "length"), 1)
     rows = (1, 1, slots * (widths[2]["window"] + 1))  # with that of the token behind each chunk
-    widths = tuple(own | {MEDIA: count} for own, count in zip(widths, rows, strict=True))
+    longest = next((int(tensor.shape[2]) for tensor in graph.outputs if is_cross_state(tensor.buffer)), 1)
+    sources = (1, min(USUAL_SOURCE, longest), longest)
+    widths = tuple(
+        own | {MEDIA: count, SOURCE: source} for own, count, source in zip(widths, rows, sources, strict=True)
+    )
     return Settings(backend, compute_capability, dict(precision), make_profile(graph, widths))
 
 

@@ -26,7 +26,14 @@ from speccompile.compiler.lower.complex_views import real_axis_moves
 from speccompile.compiler.lower.constant_folding import fold_unsupported
 from speccompile.compiler.lower.decompose import quick_translation
 from speccompile.compiler.lower.passes.store_codes import store_codes
-from speccompile.compiler.lower.signatures import DraftWidth, draft_graph, encoder_graph, quantized_states, verify_graph
+from speccompile.compiler.lower.signatures import (
+    DraftWidth,
+    draft_graph,
+    encoder_graph,
+    quantized_rows,
+    quantized_states,
+    verify_graph,
+)
 from speccompile.compiler.lower.translations import translation
 from speccompile.compiler.models.encode_source import EncodeSource, SourceInputs
 from speccompile.compiler.models.load import first_line
@@ -75,7 +82,7 @@ def export_draft(drafter: Drafter, batch: int, n_features: int = 0) -> Exported:
 def export_encoder(name: str, encoder: EncodeSource) -> Exported:
     """Trace the encoder of a source as the graph of this name."""
     graph = encoder_graph(name, encoder)
-    return _export(graph, _Flat(encoder, graph, SourceInputs), {})
+    return _export(graph, _Flat(encoder, graph, SourceInputs), quantized_rows(name, encoder))
 
 
 # Contract -> field, if an argument of a module has another name or its own index in a tuple.

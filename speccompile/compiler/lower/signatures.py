@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from speccompile.bundle.caches import STORED_KINDS, code_bits, has_codes
+from speccompile.bundle.caches import QUANTIZED_KINDS, STORED_KINDS, code_bits, has_codes
 from speccompile.bundle.media import AXES, MEDIA, MEDIA_BEHIND, MEDIA_NEXT, MEDIA_OFFSETS
 from speccompile.bundle.sources import (
     AUDIO,
@@ -22,7 +22,6 @@ from speccompile.compiler.step.verify import Verify
 from speccompile.compiler.step.window import TreeLayout
 from speccompile.contract import (
     BATCH,
-    CACHED_KINDS,
     NEXT_ROUND_INPUTS,
     Dimension,
     Graph,
@@ -119,9 +118,13 @@ def _drafters_media(drafter: Drafter, batch: Dimension) -> list[Spec]:
 
 def quantized_states(verify: Verify) -> dict[str, int]:
     """Return the target's caches that hold codes and scales -> bits of a code."""
-    dtype = verify.decoder.shape.dtype
-    names = verify.decoder.cache_shapes() if has_codes(dtype) else ()
-    return {f"target.{name}": code_bits(dtype, name) for name in names if name.partition(".")[0] in CACHED_KINDS}
+    return _coded("target", verify.decoder.cache_shapes(), verify.decoder.shape.dtype)
+
+
+def _coded(component: str, caches: Iterable[str], dtype: str) -> dict[str, int]:
+    """Return those of a component's caches that hold codes and scales -> bits of a code."""
+    names = [name for name in caches if has_codes(dtype) and name.partition(".")[0] in QUANTIZED_KINDS]
+    return {f"{component}.{name}": code_bits(dtype, name) for name in names}
 
 
 def ring_buffers(graph: Graph, rings: Mapping[int, int]) -> dict[str, int]:
@@ -158,6 +161,11 @@ def draft_graph(drafter: Drafter, rows: int, n_features: int = 0) -> Graph:
         outputs += _proposals(("next_ids", "next_probs"), batch, width)
     outputs = [replace(spec, buffer=NEXT_ROUND_INPUTS[spec.name]) for spec in outputs]
     return Graph("draft", (*inputs, *states, *borrowed), (*outputs, *_updates(states)))
+
+
+def quantized_rows(name: str, encoder: EncodeSource) -> dict[str, int]:
+    """Return the caches that a graph which encodes a source writes as codes and scales -> bits of a code."""
+    return _coded(ENCODED_COMPONENTS[name], encoder.names, encoder.shape.dtype)
 
 
 def encoder_graph(name: str, encoder: EncodeSource) -> Graph:

@@ -9,6 +9,7 @@ from speccompile.bundle.sources import FRAMES_PER_ROW
 from speccompile.compiler.models.sourced import EAGER, SourcedModel
 from speccompile.compiler.models.speech import hears
 from speccompile.compiler.step import ops
+from speccompile.compiler.step.attention import stored_rows
 from speccompile.compiler.step.decoder import Decoder
 
 ALONE, WRITES, READS = "alone", "writes", "reads"
@@ -51,7 +52,8 @@ class EncodeSource(nn.Module):
     def forward(self, given: SourceInputs, caches: list[Tensor]) -> Encoded:
         self.model.set_attn_implementation(EAGER)
         encoded = self._states(given)
-        found = [each for layer in self.model.cross_rows(encoded) for each in layer]
+        rows = [each for layer in self.model.cross_rows(encoded) for each in layer]
+        found = [stored_rows(each, self.shape.dtype, name) for each, name in zip(rows, self.names, strict=True)]
         start = torch.zeros(encoded.shape[0], dtype=torch.int64, device=encoded.device)
         updated = [ops.commit(cache, each, start, 2) for cache, each in zip(caches, found, strict=True)]
         return Encoded(updated, encoded)

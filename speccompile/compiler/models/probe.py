@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from speccompile.bundle.sources import is_cross_state
-from speccompile.compiler.checkpoints.refused_types import HINT
+from speccompile.compiler.checkpoints.refused_types import HINT, SPARSE_KINDS
 from speccompile.compiler.models.load import first_line
 from speccompile.compiler.models.probed_source import cross_rows, empty_caches, source_length
 from speccompile.compiler.models.sourced import SourcedModel
@@ -39,14 +39,6 @@ CARRIED_TOLERANCE = 2e-4
 """Tolerance of models with recurrent states, where rounding errors propagate from token to token: transformers' own
 implementations of one recurrence differ as much. Random Mamba: 4e-5, of which transformers' float32 has 1.2e-5 against
 its float64."""
-
-SPARSE_ATTENTION_WORDS = (
-    "indexed_attention",
-    "compressed_sparse_attention",
-    "heavily_compressed_attention",
-    "minimax_m3_sparse",
-)
-"""Names in transformers' configs of layers that attend to selected or compressed rows."""
 
 PROBE_TOKENS = 24
 LONGEST_PROBE = 512
@@ -157,7 +149,7 @@ def _check_head(model: nn.Module) -> None:
 
 def _check_layer_types(model: nn.Module) -> None:
     kinds = getattr(model.config, "layer_types", None) or []
-    found = [index for index, kind in enumerate(kinds) if kind in SPARSE_ATTENTION_WORDS]
+    found = [index for index, kind in enumerate(kinds) if kind in SPARSE_KINDS]
     if found:
         raise UnsupportedModelError(
             f"{len(found)} of its {len(kinds)} layers choose the rows that they attend to, the first is layer "

@@ -55,8 +55,8 @@ class SourcedModel(nn.Module):
         self.whole.set_attn_implementation(name)
 
     @torch.no_grad()
-    def read(self, source: Sequence[int]) -> None:
-        """Encode a source, for runs outside of a pass."""
+    def read(self, source: Any) -> None:
+        """Encode a source, token ids, for runs outside of a pass."""
         self.set_attn_implementation(EAGER)
         self.encoded = self.encode(torch.tensor([list(source)], device=next(self.parameters()).device))
 
@@ -67,9 +67,9 @@ class SourcedModel(nn.Module):
         return found
 
     @torch.no_grad()
-    def answer(self, source: Sequence[int], begin: Sequence[int], room: int, ends: Sequence[int]) -> list[int]:
-        """Return up to `room` new tokens, the most probable ones, after those with which an answer begins. An
-        end-of-sequence token is the last."""
+    def answer(self, source: Any, begin: Sequence[int], room: int, ends: Sequence[int]) -> list[int]:
+        """Return up to `room` new tokens, the most probable ones that the rules allow, after those with which an answer
+        begins. An end-of-sequence token is the last."""
         self.read(source)
         cache, new = EncoderDecoderCache(DynamicCache(), DynamicCache()), list[int]()
         given, places = torch.tensor([list(begin)], device=next(self.parameters()).device), range(len(begin))
@@ -78,9 +78,13 @@ class SourcedModel(nn.Module):
                 found = self.whole(
                     decoder_input_ids=given, encoder_outputs=BaseModelOutput(self.encoded), cache=cache, use_cache=True
                 )
-            new.append(int(found.logits[0, -1].argmax()))
+            new.append(int(self.allowed(found.logits[0, -1], len(new)).argmax()))
             given, places = given.new_tensor([new[-1:]]), range(places.stop, places.stop + 1)
         return new
+
+    def allowed(self, logits: Tensor, place: int) -> Tensor:
+        """Return logits [V] of an answer's new token number `place` under the rules of what is written: all."""
+        return logits
 
     def cross_rows(self, encoded: Tensor) -> list[SourceRows]:
         """Return keys and values of every layer's cross-attention over the encoder's states, as the decoder makes them
@@ -115,7 +119,10 @@ class SourcedModel(nn.Module):
 
 def answers_over(whole: nn.Module, sources: Tensor, is_source: Tensor, tokens: Tensor) -> Any:
     """Return the output of an encoder-decoder of transformers for tokens int64 [B, T] over sources int64 [B, n], padded
-    where bool [B, n] says False."""
+    where bool [B, n] says False, or over features of sounds float32 [B, M, F], of which all count."""
+    if sources.is_floating_point():
+        encoded = whole.get_encoder()(input_features=sources)[0]
+        return whole(decoder_input_ids=tokens, encoder_outputs=BaseModelOutput(encoded), use_cache=False)
     mask, places = is_source.long(), torch.arange(tokens.shape[1], device=tokens.device)[None]
     with counting_positions(whole):
         encoded = whole.get_encoder()(input_ids=sources, attention_mask=mask)[0]

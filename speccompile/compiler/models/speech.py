@@ -1,7 +1,7 @@
 """Whisper as a model of the round: its encoder hears features, and some tokens are never written."""
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,18 +32,25 @@ class SpeechModel(SourcedModel):
     rules: GenerationConfig
     """transformers' own rules of what is written."""
 
-    def read(self, source: Sequence[int]) -> None:
-        """Encode noise, see `runtime.audio.examples`, for runs outside of a pass."""
+    def read(self, source: Any) -> None:
+        """Encode features float32 [M, F], or noise, see `runtime.audio.examples`, for runs outside of a pass."""
         config = self.whole.config
         self.set_attn_implementation(EAGER)
-        features = noise(source, config.num_mel_bins, FRAMES_PER_ROW * config.max_source_positions)
+        if not isinstance(source, Tensor):
+            made = noise(source, config.num_mel_bins, FRAMES_PER_ROW * config.max_source_positions)
+            source = torch.from_numpy(made)
         with torch.no_grad():
-            self.encoded = self.encode(torch.from_numpy(features)[None])
+            self.encoded = self.encode(source[None].to(next(self.parameters()).device))
 
     def encode(self, source: Tensor) -> Tensor:
         """Return the encoder's states [B, E, H] for features float32 [B, M, F]."""
         found: Tensor = self.whole.get_encoder()(input_features=source)[0]
         return found
+
+    def allowed(self, logits: Tensor, place: int) -> Tensor:
+        rows = logits.new_zeros(place + 1, len(logits))
+        rows[-1] = logits
+        return self.suppress(rows)[-1]
 
     def suppress(self, logits: Tensor) -> Tensor:
         """Return logits [n, V] of a text's new tokens, from the first on, after transformers' own processors."""

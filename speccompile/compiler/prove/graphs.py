@@ -229,6 +229,14 @@ def _pairs(got: Outputs, expected: Outputs, graph: str, level: str) -> Iterator[
             yield f"{graph}, {level}, {name} after window {step}", one, other
 
 
+def decoded_rows(codes: Array, scales: Array) -> Array:
+    """Return the numbers of int8 codes with their scales: of two scales a row the second is the row's least number."""
+    if scales.shape[-1] == 1:
+        return codes * scales
+    levels = _levels(codes).reshape(*codes.shape[:-1], -1)
+    return levels * scales[..., :1] + scales[..., 1:]
+
+
 def _levels(codes: Array) -> Array:
     """Return int8 codes, 0 to 15, of bytes that hold two: see `step.ops.quantize`."""
     pairs = codes.astype(np.uint8) ^ 0x80

@@ -190,7 +190,7 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
                 "rows are not those of a head",
                 hint="remove cache.dtype, or set it to float",
             )
-        own_keys, own = self._stored("key", rows.keys), self._stored("value", rows.values)
+        own_keys, own = self.stored("key", rows.keys), self.stored("value", rows.values)
         if asked.by_distance:
             return self.attend_by_distance(asked.by_distance, query, (own_keys, own), (keys, values), asked.scale)
         if asked.shift:
@@ -209,18 +209,16 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
             carried = self.carried.get(name)
             if carried is None:
                 is_ring = int(name.rpartition(".")[2]) in self.rings
-                committed.append(ops.commit(cache, self._stored(name, next(left)), self.length, 2, is_ring))
+                committed.append(ops.commit(cache, self.stored(name, next(left)), self.length, 2, is_ring))
             else:
                 assert count is not None, "states move on by a number of tokens"
                 its = list(islice(left, carried.rows))
                 committed.append(steps_of(carried, cache, self.length).state_after(its, count))
         return committed
 
-    def _stored(self, name: str, rows: Tensor) -> Tensor:
+    def stored(self, name: str, rows: Tensor) -> Tensor:
         """Return rows [B, G, R, D] with the values that the caches hold. name: key or value, and what follows."""
-        if self.dtype in (FLOAT_CACHE, FP8_CACHE):
-            return rows if self.dtype == FLOAT_CACHE else ops.round_fp8(rows)
-        return ops.quantize(rows, code_bits(self.dtype, name))
+        return stored_rows(rows, self.dtype, name)
 
     def rows(self) -> list[Tensor]:
         """Return the in-step rows [B, G, R, D] of all caches, in the order of the caches: keys, values, and rows that
@@ -234,6 +232,13 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
                 rows = self.layers[int(layer)]
                 found.append(rows.keys if kind == "key" else rows.values)
         return found
+
+
+def stored_rows(rows: Tensor, dtype: str, name: str) -> Tensor:
+    """Return rows [B, G, R, D] with the values that caches of a dtype hold. name: of a cache, or its kind."""
+    if dtype in (FLOAT_CACHE, FP8_CACHE):
+        return rows if dtype == FLOAT_CACHE else ops.round_fp8(rows)
+    return ops.quantize(rows, code_bits(dtype, name))
 
 
 def window_reference(positions: Tensor, window: int) -> Tensor:

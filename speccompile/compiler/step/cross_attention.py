@@ -41,7 +41,7 @@ class CrossRows:
         """Return the layer whose keys of the source these are, None for rows of the text."""
         return next((layer for layer, rows in self.cross.items() if rows.keys is key), None)
 
-    def attend_source(self, query: Tensor, layer: int, scaling: float | None, softcap: float) -> Tensor:
+    def attend_source(self: Any, query: Tensor, layer: int, scaling: float | None, softcap: float) -> Tensor:
         """Attend to the source: [B, N, T, D] -> [B, N, T, D], by `ops.attend` without any in-step row."""
         assert self.source_length is not None, "a pass over a source knows its length"
         rows = self.cross[layer]
@@ -49,7 +49,9 @@ class CrossRows:
         places = torch.zeros(query.shape[0], query.shape[2], dtype=torch.int64, device=query.device)
         bias = query.new_zeros((query.shape[0], 1, query.shape[2], 0))
         scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-        return ops.attend(query, none, none, *rows, self.source_length, places, bias, scale, softcap, 0, None, False)
+        own = (self.stored(kind, none) for kind in CROSS_KINDS)  # codes beside codes
+        found: Tensor = ops.attend(query, *own, *rows, self.source_length, places, bias, scale, softcap, 0, None, False)
+        return found
 
 
 class SourcedCache(EncoderDecoderCache):

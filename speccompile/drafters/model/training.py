@@ -17,6 +17,8 @@ from transformers import (
 
 from speccompile.compiler.checkpoints.facts import TOKENIZER_FILES
 from speccompile.compiler.checkpoints.json_files import CONFIG
+from speccompile.compiler.checkpoints.speech import PREPROCESSOR
+from speccompile.compiler.models import speech
 from speccompile.compiler.models.sourced import answers_over, sourced
 from speccompile.compiler.step.layers import find_layers
 from speccompile.drafters.context import DrafterContext
@@ -27,8 +29,10 @@ from speccompile.errors import CheckpointError
 
 _LAYER_KEYS = ("decoder_layers", "num_decoder_layers", "num_hidden_layers")
 """Keys of a decoder's number of layers in configs of encoder-decoders."""
-_TOKENIZER_FILES = (*TOKENIZER_FILES, "added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt")
-"""Tokenizer files that this project reads, and older ones that other programs read."""
+_TOKENIZER_FILES = (
+    *TOKENIZER_FILES, "added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt", PREPROCESSOR
+)  # fmt: skip
+"""Files of tokenizers and of features of sounds that this project reads, and older ones that other programs read."""
 
 
 def learner(site: DrafterContext, depth: int) -> "ModelLearner":
@@ -55,7 +59,8 @@ class ModelLearner(TrainableDrafter):
         """See `TrainableDrafter.forward`."""
         tokens, last = seen.tokens.clamp(max=self.rows - 1), seen.tokens.shape[1] - 1
         if isinstance(seen, SourcedBatch):
-            logits = answers_over(self.network, seen.sources.clamp(max=self.rows - 1), seen.is_source, tokens).logits
+            read = seen.sources if seen.sources.is_floating_point() else seen.sources.clamp(max=self.rows - 1)
+            logits = answers_over(self.network, read, seen.is_source, tokens).logits
         else:
             logits = self.network(tokens, attention_mask=seen.attention_mask.long(), use_cache=False).logits
         logits = logits[..., : self.size]
@@ -77,6 +82,7 @@ def _load(folder: Path) -> PreTrainedModel:
     """Load a model in float32. Raise CheckpointError for missing tensors, which transformers would fill randomly."""
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    kind = speech.AUTO_CLASS if speech.hears(config) else kind
     model, found = kind.from_pretrained(folder, dtype=torch.float32, local_files_only=True, output_loading_info=True)
     lacking = sorted(found["missing_keys"])
     if lacking:

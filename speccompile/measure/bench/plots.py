@@ -68,7 +68,11 @@ def line_chart(
         line = f'x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"'
         parts.append(f'<line {line} class="s2" stroke-dasharray="5 4"/>')
         parts.append(_text(LEFT + 4, y - 5, label, "start", ' class="over"'))  # most curves rise to the right
-    return _chart([*_y_axis(scale), *parts, *_legend(list(series))], title)
+    names = list(series)
+    below = _legend_lines(names) > 2  # above the plot there is room for two
+    legend = _legend(names, HEIGHT if below else 27)
+    height = HEIGHT + 14 * _legend_lines(names) * below
+    return _chart([*_y_axis(scale), *parts, *legend], title, height)
 
 
 def bar_rows(
@@ -184,15 +188,27 @@ def _x_axis(scale: _Scale, places: Sequence[float], title: str) -> Iterator[str]
     yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, title, "middle")
 
 
-def _legend(names: Sequence[str]) -> Iterator[str]:
-    """Yield the names of several series in a line below the title, in two where one is too short."""
-    x, y = 8.0, 27
-    for index, name in enumerate(names if len(names) > 1 else ()):
-        if x + 14 + CHARACTER * len(name) > WIDTH and x > 8:
-            x, y = 8.0, y + 14
-        yield f'<rect x="{x:.0f}" y="{y}" width="10" height="10" class="f{index}"/>'
+def _legend(names: Sequence[str], top: float = 27) -> Iterator[str]:
+    """Yield the names of several series in lines from `top` on, by default below the title."""
+    for index, (name, (x, line)) in enumerate(zip(names, _legend_places(names), strict=False)):
+        y = top + 14 * line
+        yield f'<rect x="{x:.0f}" y="{y:.0f}" width="10" height="10" class="f{index}"/>'
         yield _text(x + 14, y + 9, name, "start")
+
+
+def _legend_lines(names: Sequence[str]) -> int:
+    return max((line + 1 for _, line in _legend_places(names)), default=0)
+
+
+def _legend_places(names: Sequence[str]) -> list[tuple[float, int]]:
+    """Return x and line of each name; none for a single series, which the title names."""
+    places, x, line = [], 8.0, 0
+    for name in names if len(names) > 1 else ():
+        if x + 14 + CHARACTER * len(name) > WIDTH and x > 8:
+            x, line = 8.0, line + 1
+        places.append((x, line))
         x += CHARACTER * len(name) + 28
+    return places
 
 
 def _chart(parts: Sequence[str], title: str, height: float = HEIGHT) -> str:

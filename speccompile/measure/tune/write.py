@@ -4,11 +4,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from speccompile.errors import UsageError
 from speccompile.measure.tune.run import Tuning
 from speccompile.recipe import load_recipe
+from speccompile.recipe.load import dump_yaml
 
 
 def check_new(file: Path) -> None:
@@ -31,7 +30,7 @@ def write_recipe(path: Path, tuning: Tuning, file: Path) -> None:
     data = recipe.model_dump(exclude_none=True)
     for section, key in _references(data):
         section[key] = _moved(section[key], recipe.origin.resolve(section[key]), file.parent)
-    file.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    file.write_text(dump_yaml(data), encoding="utf-8")
 
 
 def _references(data: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:

@@ -22,6 +22,8 @@ constexpr size_t kSubformat = 24;                    // place of the format's nu
 
 [[noreturn]] void refuse(const std::string& where, const std::string& problem, const char* hint = kConvert) { throw Error(Kind::kPrompt, where + ": " + problem, hint); }
 
+[[noreturn]] void damaged(const std::string& where, const std::string& problem) { refuse(where, "the WAV file is damaged: " + problem); }
+
 // A number of `size` bytes at a place, which the data has.
 uint64_t number_at(std::string_view data, size_t place, size_t size) {
   uint64_t found = 0;
@@ -94,8 +96,11 @@ Sound decode(const Format& format, std::string_view data, const std::string& whe
   const bool is_float = kind == kFloat && (bits == 32 || bits == 64), is_whole = kind == kPcm && (bits == 8 || bits == 16 || bits == 24 || bits == 32);
   const std::string other_form = "received samples of format " + std::to_string(kind) + " with " + std::to_string(bits) + " bits, expected PCM of 8 to 32 bits or floats";
   if (kind != kPcm && kind != kFloat) refuse(where, other_form);  // compressed ones have fewer bits than bytes hold, and are not damaged
-  if (!(0 < rate && rate <= kMostRate && channels && block && block == channels * (bits / 8)))
-    refuse(where, std::to_string(rate) + " samples a second, " + std::to_string(channels) + " channels, " + std::to_string(bits) + " bits: damaged");
+  const int64_t expected = channels * (bits / 8);
+  const std::string each = std::to_string(channels) + " channels of " + std::to_string(bits) + " bits, expected ";
+  if (!(0 < rate && rate <= kMostRate)) damaged(where, std::to_string(rate) + " samples a second, expected 1 to " + std::to_string(kMostRate));
+  if (!(channels && bits >= 8)) damaged(where, each + "1 or more, of 8 bits or more");
+  if (block != expected) damaged(where, std::to_string(block) + " bytes for " + each + std::to_string(expected));
   const size_t frame = static_cast<size_t>(block), count = data.size() / frame;
   if (count > static_cast<size_t>(kMostSeconds) * static_cast<size_t>(rate))
     throw too_long(where, static_cast<double>(count) / static_cast<double>(rate));
@@ -109,7 +114,7 @@ Sound decode(const Format& format, std::string_view data, const std::string& whe
     sound.samples[i] = sum / static_cast<float>(channels);
   }
   if (!std::all_of(sound.samples.begin(), sound.samples.end(), [](float value) { return std::isfinite(value); }))
-    refuse(where, "some samples are no finite numbers: damaged");
+    damaged(where, "some samples are no finite numbers");
   return sound;
 }
 
@@ -141,7 +146,8 @@ Sound parse_wav(std::string_view data, const std::string& where) {
     has_samples = name == "data";
     place += kHead + size + size % 2;
   }
-  if (form.size() < kForm || !has_samples) refuse(where, "the WAV file has no format or no samples: it is damaged");
+  if (form.size() < kForm) damaged(where, "its format has " + std::to_string(form.size()) + " bytes, expected " + std::to_string(kForm) + " or more");
+  if (!has_samples) damaged(where, "none of its " + std::to_string(data.size()) + " bytes are said to be samples");
   return decode(format_of(form), samples, where);
 }
 

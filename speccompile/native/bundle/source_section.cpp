@@ -92,7 +92,9 @@ std::set<int64_t> tokens_of(const SourceSection& section) {
 
 bool is_cross_state(const std::string& buffer) {
   const std::string dotted = "." + buffer + ".";
-  return std::any_of(std::begin(kCrossKinds), std::end(kCrossKinds), [&](const std::string& kind) { return dotted.find("." + kind + ".") != std::string::npos; });
+  return std::any_of(std::begin(kCrossKinds), std::end(kCrossKinds), [&](const std::string& kind) {
+    return dotted.find("." + kind + ".") != std::string::npos || dotted.find("." + kind + kScaleSuffix + ".") != std::string::npos;
+  });
 }
 
 std::vector<Tensor> without_states(const std::vector<Tensor>& tensors) {

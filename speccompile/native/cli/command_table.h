@@ -291,6 +291,7 @@ inline constexpr Option kInspectOptions[] = {
     {"--onnxruntime", "FILE", Takes::kText, "ONNX Runtime's shared library; by default $SPECCOMPILE_ONNXRUNTIME, or what the loader finds."},
     {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."},
     {"--require-signature", "FILE", Takes::kPath, "Refuse a bundle that this public key has not signed: see `speccompile sign`."},
+    {"--cache-gb", "GB", Takes::kNumber, "Say how long a text may be whose caches fit so many GB (1e9 bytes), by default 1.  [0<x<=1000000]", '\0', false, "", "0<x<=1000000", 0, 1000000, true},
 };
 inline constexpr const char* kInspectArguments[] = {"BUNDLE"};
 inline constexpr Command kInspect = {"inspect", "Show what a bundle holds.", "[OPTIONS] BUNDLE", kInspectArguments, 1,
@@ -308,6 +309,9 @@ R"help(  Show what BUNDLE holds: engines, graphs, buffers, files, the inputs it 
     files     {path: {blake3, bytes}}
     lock      the content of lock.json
     prefixes  {engine: [name]} of the prefixes that it ships
+    context   {bytes_per_token, memory, tokens} of the caches of the first
+              engine: bytes of a token in all layers, --cache-gb in bytes,
+              and tokens of the longest text that fits; null: any does
     here      {engine: {exact, reason, widths, differing, largest}}: whether
               windows of these widths give the logits of single tokens, bit
               for bit, on this processor; null where that was not tried yet,
@@ -346,7 +350,7 @@ R"help(  Show what BUNDLE holds: engines, graphs, buffers, files, the inputs it 
     speccompile-native inspect build/demo
     speccompile-native inspect build/demo --json | jq .manifest.exact
 )help",
-    kInspectOptions, 4};
+    kInspectOptions, 5};
 
 inline constexpr Option kServeOptions[] = {
     {"--host", "ADDRESS", Takes::kText, "Address to listen on.  [default: 127.0.0.1]"},

@@ -48,7 +48,7 @@ Json prefixes(const OpenedBundle& bundle) {
   return found;
 }
 
-Json as_object(const OpenedBundle& bundle, bool is_verified, const std::string& onnxruntime) {
+Json as_object(const OpenedBundle& bundle, bool is_verified, const std::string& onnxruntime, double gigabytes) {
   Json::List buffers;
   for (const Json& each : bundle.manifest.json["buffers"].list())
     buffers.push_back(Json(Json::Object{{"name", each["name"]},
@@ -66,6 +66,7 @@ Json as_object(const OpenedBundle& bundle, bool is_verified, const std::string& 
                            {"files", std::move(files)},
                            {"lock", bundle.lock},
                            {"prefixes", prefixes(bundle)},
+                           {"context", context_of(bundle.manifest.json, gigabytes)},
                            {"here", found_here(bundle, onnxruntime)},
                            {"proof", bundle.proof}});
 }
@@ -93,8 +94,10 @@ Json size_in_bytes(const Json& buffer, int64_t rows) {
 
 void inspect(const Arguments& given) {
   const bool verify = !given.has("--no-verify");
-  const Json object = as_object(open_bundle(given.rest[0], verify, signer_of(given)), verify, given.text("--onnxruntime"));
-  write_stdout(given.has("--json") ? object.dump(2) + "\n" : describe(object));
+  const std::optional<Value> asked = given.number("--cache-gb");
+  const double gigabytes = asked ? asked->number : 1;
+  const Json object = as_object(open_bundle(given.rest[0], verify, signer_of(given)), verify, given.text("--onnxruntime"), gigabytes);
+  write_stdout(given.has("--json") ? object.dump(2) + "\n" : describe(object, gigabytes));
 }
 
 }  // namespace spc::cli

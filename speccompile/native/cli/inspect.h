@@ -11,9 +11,11 @@ namespace spc::cli {
 // dtype of unknown size. rows: of the batch, which all lie in memory.
 Json size_in_bytes(const Json& buffer, int64_t rows);
 // The caches of the first engine of a manifest: bytes of a token, dtypes if they are quantized, rings, and the longest text in a
-// gigabyte.
-std::string describe_caches(const Json& manifest);
+// so many gigabytes.
+std::string describe_caches(const Json& manifest, double gigabytes);
+// The bytes of a token in all caches of that engine, and the longest text whose caches fit so many gigabytes.
+Json context_of(const Json& manifest, double gigabytes);
 // The lines that people read, from the object of --json.
-std::string describe(const Json& object);
+std::string describe(const Json& object, double gigabytes);
 
 }  // namespace spc::cli

@@ -11,6 +11,8 @@
 namespace spc::cli {
 namespace {
 
+constexpr double kGigabyte = 1e9;
+
 bool has_part(const std::string& buffer, const std::string& part) {
   return ("." + buffer + ".").find("." + part + ".") != std::string::npos;
 }
@@ -27,9 +29,20 @@ int64_t row_bytes(const Json& cache) {
   return static_cast<int64_t>(item_size(cache["dtype"].text())) * shape[1].integer() * shape[3].integer();
 }
 
-// The longest text of one batch slot whose caches fit a gigabyte.
-std::string longest_text(const Json& manifest, const std::map<std::string, Json>& states) {
-  const int64_t length = manifest["max_length"].integer(), gigabyte = 1000000000;
+using States = std::map<std::string, Json>;  // by buffer
+
+// The states of the first engine.
+States states_of(const Json& manifest) {
+  States states;
+  for (const Json& graph : manifest["engines"].list().front()["graphs"].list())
+    for (const Json& tensor : graph["inputs"].list())
+      if (tensor["role"].text() == role::kState) states.emplace(tensor["buffer"].text(), tensor);
+  return states;
+}
+
+// The tokens of the longest text of one batch slot whose caches fit a memory in bytes, null if any does.
+Json longest_text(const Json& manifest, const States& states, int64_t memory) {
+  const int64_t length = manifest["max_length"].integer();
   int64_t token = 0, fixed = 0;
   for (const auto& [buffer, tensor] : states) {
     if (!is_cache(buffer)) continue;
@@ -42,12 +55,13 @@ std::string longest_text(const Json& manifest, const std::map<std::string, Json>
       fixed += row * (rows - several * length);
     }
   }
-  if (!token && fixed <= gigabyte) return "any";
-  return std::to_string(token && fixed < gigabyte ? (gigabyte - fixed) / token : 0) + " tokens";
+  const int64_t room = memory - fixed;
+  if (!token) return room >= 0 ? Json() : Json(0);
+  return std::max<int64_t>(0, room / token);
 }
 
 // The rings among the states.
-std::string rings(const Json& manifest, const std::map<std::string, Json>& states) {
+std::string rings(const Json& manifest, const States& states) {
   std::set<int64_t> sizes;
   std::set<std::string> layers;
   for (const auto& each : manifest["rings"].object()) {
@@ -61,11 +75,17 @@ std::string rings(const Json& manifest, const std::map<std::string, Json>& state
 
 }  // namespace
 
-std::string describe_caches(const Json& manifest) {
-  std::map<std::string, Json> states;
-  for (const Json& graph : manifest["engines"].list().front()["graphs"].list())
-    for (const Json& tensor : graph["inputs"].list())
-      if (tensor["role"].text() == role::kState) states.emplace(tensor["buffer"].text(), tensor);
+Json context_of(const Json& manifest, double gigabytes) {
+  const States states = states_of(manifest);
+  int64_t token = 0;
+  for (const auto& [buffer, tensor] : states)
+    if (is_cache(buffer)) token += row_bytes(tensor);
+  const auto memory = static_cast<int64_t>(gigabytes * kGigabyte);
+  return Json(Json::Object{{"bytes_per_token", token}, {"memory", memory}, {"tokens", longest_text(manifest, states, memory)}});
+}
+
+std::string describe_caches(const Json& manifest, double gigabytes) {
+  const States states = states_of(manifest);
   std::vector<std::string> parts;
   for (const char* component : {component::kTarget, component::kDrafter}) {
     int64_t bytes = 0;
@@ -87,7 +107,8 @@ std::string describe_caches(const Json& manifest) {
   }
   if (parts.empty()) return "none";
   if (!manifest["rings"].object().empty()) parts.push_back(rings(manifest, states));
-  parts.push_back("1 GB holds " + longest_text(manifest, states));
+  const Json longest = longest_text(manifest, states, static_cast<int64_t>(gigabytes * kGigabyte));
+  parts.push_back(number("%g", gigabytes) + " GB holds " + (longest.is_null() ? "any" : longest.dump() + " tokens"));
   return joined(parts, "; ");
 }
 

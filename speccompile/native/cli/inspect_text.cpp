@@ -105,7 +105,7 @@ std::string adapters(const Json& manifest) {
          joined(plain_all(slots["modules"].list()), ", ") + ", " + size_text(Json(bytes));
 }
 
-std::vector<Cells> facts(const Json& object) {
+std::vector<Cells> facts(const Json& object, double gigabytes) {
   const Json& manifest = object["manifest"];
   const auto word = [&](const char* name) { return plain(manifest[name]); };
   std::vector<Cells> rows = {
@@ -116,7 +116,7 @@ std::vector<Cells> facts(const Json& object) {
       {"drafts", drafts(manifest)},
       {"batch size", word("batch_size")},
       {"max length", word("max_length") + " tokens, prefilled " + word("prefill_chunk") + " at a time"},
-      {"caches", describe_caches(manifest)},
+      {"caches", describe_caches(manifest, gigabytes)},
   };
   if (!manifest["plan"]["adapters"].is_null()) rows.push_back({"adapters", adapters(manifest)});
   const std::vector<Cells> rest = {
@@ -272,10 +272,10 @@ class Page {
 
 }  // namespace
 
-std::string describe(const Json& object) {
+std::string describe(const Json& object, double gigabytes) {
   const Json &manifest = object["manifest"], &proof = object["proof"];
   Page page;
-  page.add(facts(object));
+  page.add(facts(object, gigabytes));
   std::vector<Cells> engines, here, files;
   for (const Json& engine : manifest["engines"].list()) engines.push_back(engine_row(engine));
   for (const auto& [engine, found] : object["here"].object()) here.push_back(here_row(engine, found));

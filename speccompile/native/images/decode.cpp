@@ -87,26 +87,43 @@ std::shared_ptr<const Pixels> read_picture(const std::string& path, const std::s
 }
 
 int orientation_of(std::string_view exif) {
+  constexpr size_t kTiff = 42, kShort = 3, kLong = 4;
   const bool is_little = begins_with(exif, "II");
-  if (!is_little && !begins_with(exif, "MM")) return 1;
+  if (!is_little && !begins_with(exif, "MM")) return 0;
   const auto number = [&](size_t at, size_t bytes) -> size_t {
     size_t found = 0;
     if (at > exif.size() || exif.size() - at < bytes) return 0;
     for (size_t i = 0; i < bytes; ++i) found = found << 8 | static_cast<uint8_t>(exif[at + (is_little ? bytes - 1 - i : i)]);
     return found;
   };
+  if (number(2, 2) != kTiff) return 0;
   const size_t directory = number(4, 4), count = number(directory, 2);
   for (size_t entry = 0; entry < count && directory + 2 + 12 * entry < exif.size(); ++entry) {
-    const size_t at = directory + 2 + 12 * entry;
+    const size_t at = directory + 2 + 12 * entry, kind = number(at + 2, 2);
     if (number(at, 2) != 0x0112) continue;
-    const size_t found = number(at + 8, 2);
-    return number(at + 2, 2) == 3 && found >= 1 && found <= 8 ? static_cast<int>(found) : 1;
+    const size_t found = kind == kShort ? number(at + 8, 2) : kind == kLong ? number(at + 8, 4) : 1;
+    return found >= 1 && found <= 8 ? static_cast<int>(found) : 1;
   }
-  return 1;
+  return 0;
+}
+
+int xmp_orientation_of(std::string_view packet) {
+  constexpr std::string_view kName = "tiff:Orientation";
+  for (size_t at = packet.find(kName); at != std::string_view::npos; at = packet.find(kName, at + 1)) {
+    std::string_view value = packet.substr(at + kName.size(), 3);
+    if (begins_with(value, "=\""))
+      value.remove_prefix(2);
+    else if (begins_with(value, ">"))
+      value.remove_prefix(1);
+    else
+      continue;
+    if (!value.empty() && value[0] >= '0' && value[0] <= '9') return value[0] - '0';
+  }
+  return 0;
 }
 
 Pixels turned(Pixels image, int orientation) {
-  if (orientation <= 1) return image;
+  if (orientation <= 1 || orientation > 8) return image;
   const bool is_swapped = orientation >= 5;
   const int64_t height = is_swapped ? image.width : image.height, width = is_swapped ? image.height : image.width;
   Pixels found = Pixels::black(height, width);

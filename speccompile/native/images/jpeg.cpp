@@ -90,12 +90,14 @@ bool read_lines(Reading& reading, uint8_t* pixels, size_t line) {
 }
 
 int orientation_in(const jpeg_decompress_struct& info) {
-  constexpr std::string_view kExif("Exif\0\0", 6);
+  constexpr std::string_view kExif("Exif\0\0", 6), kXmp("http://ns.adobe.com/xap/1.0/\0", 29);
+  int in_exif = 0, in_xmp = 0;
   for (const jpeg_marker_struct* marker = info.marker_list; marker; marker = marker->next) {
     const std::string_view content(reinterpret_cast<const char*>(marker->data), marker->data_length);
-    if (content.substr(0, kExif.size()) == kExif) return orientation_of(content.substr(kExif.size()));
+    if (!in_exif && content.substr(0, kExif.size()) == kExif) in_exif = orientation_of(content.substr(kExif.size()));
+    if (content.substr(0, kXmp.size()) == kXmp) in_xmp = xmp_orientation_of(content);
   }
-  return 1;
+  return in_exif ? in_exif : in_xmp;
 }
 
 }  // namespace

@@ -108,27 +108,32 @@ bool SequenceMedia::has_rows(const Span& part) const {
 }
 
 bool SequenceMedia::prepare(int64_t start, bool waits) {
-  for (size_t picture = 0; picture < pictures_.size(); ++picture) {
-    if (encoded_[picture] || spans_[picture].second <= start) continue;
-    if (!ahead_.valid()) ahead_ = encoder_->ahead(pictures_[picture], life_);
+  for (size_t picture = 0; picture < pictures_.size();) {
+    if (encoded_[picture] || spans_[picture].second <= start) {
+      ++picture;
+      continue;
+    }
+    if (!ahead_.valid()) {
+      ahead_ = encoder_->ahead(pictures_[picture], life_);
+      ahead_of_ = picture;
+    }
     if (ahead_.wait_for(std::chrono::milliseconds(waits ? kMoment : 0)) != std::future_status::ready) return false;
-    const Encoded found = ahead_.get();
-    encoded_[picture] = found.rows;
-    encode_seconds += found.seconds;
+    keep(ahead_of_, ahead_.get());  // maybe of another picture: some slot may hold more of the prompt than at the last look
   }
   return true;
+}
+
+void SequenceMedia::keep(size_t picture, const Encoded& found) {
+  encoded_[picture] = found.rows;
+  encode_seconds += found.seconds;
+  pictures_[picture].reset();
 }
 
 const float* SequenceMedia::row(int64_t place) {
   if (place >= size_ || !block(place)) return nullptr;
   const auto picture = static_cast<size_t>(block(place) - 1);
-  std::shared_ptr<const Rows>& known = encoded_[picture];
-  if (!known) {
-    const Encoded found = encoder_->rows(*pictures_[picture]);
-    known = found.rows;
-    encode_seconds += found.seconds;
-  }
-  return known->at(rows_[static_cast<size_t>(place)]);
+  if (!encoded_[picture]) keep(picture, encoder_->rows(*pictures_[picture]));
+  return encoded_[picture]->at(rows_[static_cast<size_t>(place)]);
 }
 
 }  // namespace spc::images

@@ -48,7 +48,10 @@ class SequenceMedia {
   void check_contiguous() const;
   void find_offsets();
 
-  const std::vector<PicturePtr> pictures_;
+  // Keep the rows of a picture, whose pixels are not needed any more.
+  void keep(size_t picture, const Encoded& found);
+
+  std::vector<PicturePtr> pictures_;  // null for those that are encoded
   const std::shared_ptr<Encoder> encoder_;
   const int64_t size_;
   std::vector<int64_t> starts_, counts_;  // of each picture: its first row, and how many it has
@@ -57,7 +60,8 @@ class SequenceMedia {
   std::vector<std::pair<int64_t, int64_t>> spans_;  // begin and end of the rows of each picture
   TokenIds identity_;
   std::vector<std::shared_ptr<const Rows>> encoded_;
-  std::future<Encoded> ahead_;                          // the picture that another thread encodes
+  std::future<Encoded> ahead_;  // the picture that another thread encodes
+  size_t ahead_of_ = 0;         // its number
   const std::shared_ptr<int> life_ = std::make_shared<int>();  // ends with this: nothing waits for a picture any more
 };
 

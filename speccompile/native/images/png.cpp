@@ -103,6 +103,8 @@ uint8_t on_white(uint32_t value, uint32_t alpha) {
   return static_cast<uint8_t>((((sum >> 8) + sum) >> 8) >> 7);
 }
 
+constexpr std::string_view kXmp("XML:com.adobe.xmp\0\0", 19);  // text that is not compressed
+
 uint32_t big_endian(std::string_view data, size_t at) {
   uint32_t found = 0;
   for (size_t i = 0; i < 4; ++i) found = found << 8 | static_cast<uint8_t>(data[at + i]);
@@ -126,9 +128,10 @@ Pixels decode_png(std::string_view data, const std::string& where) {
   if (data.size() < 33 || data.substr(12, 4) != "IHDR") refuse_damaged(where, "it has no header");
   const uint32_t width = big_endian(data, 16), height = big_endian(data, 20);
   check_size(width, height, where);
-  int orientation = 1;
+  int orientation = 0, in_xmp = 0;
   for_each_chunk(data, [&](std::string_view type, std::string_view content) {
     if (type == "eXIf") orientation = orientation_of(content);
+    if (type == "iTXt" && content.substr(0, kXmp.size()) == kXmp) in_xmp = xmp_orientation_of(content);
     const uint32_t frames = type == "acTL" && content.size() >= 4 ? big_endian(content, 0) : 1;
     if (frames > 1)
       throw Error(Kind::kPrompt, where + ": received an animation of " + std::to_string(frames) + " pictures, expected one picture", "save the picture that you mean");
@@ -141,7 +144,7 @@ Pixels decode_png(std::string_view data, const std::string& where) {
   Pixels found = Pixels::black(height, width);
   for (size_t pixel = 0; pixel < found.data.size() / 3; ++pixel)
     for (size_t channel = 0; channel < 3; ++channel) found.data[pixel * 3 + channel] = on_white(rgba[pixel * 4 + channel], rgba[pixel * 4 + 3]);
-  return turned(std::move(found), orientation);
+  return turned(std::move(found), orientation ? orientation : in_xmp);
 }
 
 #else

@@ -2,18 +2,19 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "../errors.h"
 #include "../files.h"
+#include "tensor_header.h"
 
 namespace spc {
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) {
-  throw Error(Kind::kUsage, message, "give the file that this bundle wrote, or start from empty states (--reset)");
-}
+constexpr const char* kAnother = "give the file that this bundle wrote, or start from empty states (--reset)";
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(Kind::kUsage, message, kAnother); }
 
 const char* name_of_dtype(const std::string& dtype) {
   if (const Dtype* const found = dtype_named(dtype)) return found->safetensors;
@@ -25,30 +26,6 @@ size_t bytes_of(const Tensor& tensor) { return static_cast<size_t>(product(tenso
 std::string kind_of(const Manifest& manifest) {
   const Json& kind = manifest.json["plan"]["drafter"]["kind"];
   return kind.is_text() ? kind.text() : "none";
-}
-
-std::string little_endian(uint64_t number) {
-  std::string bytes;
-  for (size_t i = 0; i < kDrafterStateLengthBytes; ++i) bytes += static_cast<char>(number >> 8 * i);
-  return bytes;
-}
-
-// The length of the header of a file; none where it has no room for one.
-std::optional<size_t> header_length(std::string_view content) {
-  if (content.size() < kDrafterStateLengthBytes) return std::nullopt;
-  uint64_t length = 0;
-  for (size_t i = 0; i < kDrafterStateLengthBytes; ++i) length |= static_cast<uint64_t>(static_cast<unsigned char>(content[i])) << 8 * i;
-  if (!length || length > std::min(static_cast<size_t>(kDrafterStateLongest), content.size() - kDrafterStateLengthBytes)) return std::nullopt;
-  return static_cast<size_t>(length);
-}
-
-Json parsed(std::string_view header, const std::string& path) {
-  try {
-    Json data = Json::parse(header);
-    if (data.is_object()) return data;
-  } catch (const JsonError&) {
-  }
-  refuse(path + ": no file of states: its header is no JSON object");
 }
 
 // Takes a name out of an object.
@@ -118,15 +95,15 @@ void PersistentState::load(const std::string& path) const {
   check();
   const std::string plain = plain_path(path);
   std::string content;
+  size_t most = kDrafterStateLengthBytes + kDrafterStateLongest;
+  for (const auto& each : states_) most += bytes_of(*each.second);
   try {
-    content = read_file(plain);
+    content = read_file(plain, most);
   } catch (const FileError& error) {
     refuse(plain + ": the states cannot be read: " + error.reason);
   }
-  const std::optional<size_t> length = header_length(content);
-  if (!length) refuse(plain + ": no file of states, or a truncated one: " + std::to_string(content.size()) + " bytes");
-  const std::string_view all = content, numbers = all.substr(kDrafterStateLengthBytes + *length);
-  check_header(parsed(all.substr(kDrafterStateLengthBytes, *length), plain), numbers.size(), plain);
+  std::string_view numbers;
+  check_header(split_header(content, plain, "a file of states", kAnother, numbers), numbers.size(), plain);
   size_t start = 0;
   for (const auto& [name, tensor] : states_) {
     engine_.write_state(name, tensor->concrete_shape({}), numbers.data() + start);
@@ -160,9 +137,7 @@ std::string PersistentState::header() const {
   Json rows{Json::Object{{kDrafterStateMetadata, metadata()}}};
   const Json states = described();
   for (const auto& [name, row] : states.object()) rows.set(name, row);
-  std::string text = rows.dump();
-  text.append((kDrafterStateAlignment - text.size() % kDrafterStateAlignment) % kDrafterStateAlignment, ' ');
-  return little_endian(text.size()) + text;
+  return with_length(rows.dump());
 }
 
 // size: of the numbers behind the header.

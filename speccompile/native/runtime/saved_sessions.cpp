@@ -215,7 +215,7 @@ TokenIds SavedSessions::load(const std::string& path, const std::optional<std::s
 }
 
 SavedSessions::Start SavedSessions::start(const std::string& path) const {
-  const SessionFile file = read_session(path, 0, true);
+  const SessionFile file = read_start(path, sizeof(int64_t) * static_cast<size_t>(manifest_.max_length));
   check_key(file, path);
   TokenIds tokens = tokens_of(file, path);
   const int64_t written = written_of(file, static_cast<int64_t>(tokens.size()), path);

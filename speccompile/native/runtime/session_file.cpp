@@ -1,6 +1,10 @@
 #include "session_file.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -9,25 +13,20 @@
 #include "../errors.h"
 #include "../files.h"
 #include "../json.h"
+#include "tensor_header.h"
 
 namespace spc {
 namespace {
 
 constexpr size_t kShown = 80;  // characters of what is wrong in a file
 
-[[noreturn]] void refuse(const std::string& message) {
-  throw Error(Kind::kUsage, message, "remove the file, or give another one: the text is read again, and a new file written");
-}
+constexpr const char* kAnother = "remove the file, or give another one: the text is read again, and a new file written";
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(Kind::kUsage, message, kAnother); }
 
 const Dtype* dtype_of_safetensors(const std::string& name) {
   const auto found = std::find_if(std::begin(kDtypes), std::end(kDtypes), [&](const Dtype& each) { return name == each.safetensors; });
   return found == std::end(kDtypes) ? nullptr : found;
-}
-
-std::string little_endian(uint64_t number) {
-  std::string bytes;
-  for (size_t i = 0; i < kDrafterStateLengthBytes; ++i) bytes += static_cast<char>(number >> 8 * i);
-  return bytes;
 }
 
 // The length and the header of a file, without or with its hash.
@@ -38,9 +37,7 @@ std::string spelled(const std::map<std::string, std::string>& metadata, const Js
   Json header{Json::Object{{kDrafterStateMetadata, std::move(texts)}}};
   for (const auto& [name, entry] : entries.object()) header.object().emplace_back(name, entry);
   std::string text = header.dump();
-  if (hash.empty()) return text;
-  text.append((kDrafterStateAlignment - text.size() % kDrafterStateAlignment) % kDrafterStateAlignment, ' ');
-  return little_endian(text.size()) + text;
+  return hash.empty() ? text : with_length(std::move(text));
 }
 
 // The length and the header of a file with the hash in it. data: all numbers.
@@ -102,25 +99,6 @@ std::map<std::string, std::string> take_metadata(Json& header, const std::string
   return found;
 }
 
-// The header of a file; the bytes behind it are then in `data`.
-Json split(std::string_view content, const std::string& path, std::string_view& data) {
-  uint64_t length = 0;
-  for (size_t i = 0; i < std::min(content.size(), static_cast<size_t>(kDrafterStateLengthBytes)); ++i)
-    length |= static_cast<uint64_t>(static_cast<unsigned char>(content[i])) << 8 * i;
-  if (content.size() < kDrafterStateLengthBytes || !length ||
-      length > std::min(static_cast<size_t>(kDrafterStateLongest), content.size() - kDrafterStateLengthBytes))
-    refuse(path + ": not a session, or a truncated one: " + std::to_string(content.size()) + " bytes");
-  data = content.substr(kDrafterStateLengthBytes + length);
-  try {
-    const std::string_view text = content.substr(kDrafterStateLengthBytes, length);
-    Json header = Json::parse(text);
-    const bool has_halves = text.find("\\u") != std::string_view::npos && !is_utf8(header.dump());  // of surrogate pairs
-    if (header.is_object() && !has_halves) return header;
-  } catch (const JsonError&) {
-  }
-  refuse(path + ": not a session: its header is no JSON object");
-}
-
 // The bytes of a file, which `memory` then keeps.
 std::string_view content_of(const std::string& path, size_t most, bool trusted, std::shared_ptr<const void>& memory) {
   if (trusted) {
@@ -131,6 +109,30 @@ std::string_view content_of(const std::string& path, size_t most, bool trusted, 
   const auto read = std::make_shared<const std::string>(read_file(path, most + kDrafterStateLongest + kDrafterStateLengthBytes));
   memory = read;
   return *read;
+}
+
+// Append up to `size` more bytes of a file.
+void read_more(const FileDescriptor& file, size_t size, std::string& content) {
+  const size_t start = content.size();
+  content.resize(start + size);
+  size_t end = start;
+  while (end < content.size()) {
+    const ssize_t got = pread(file.number(), &content[end], content.size() - end, static_cast<off_t>(end));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw FileError(errno);
+    if (got == 0) break;
+    end += static_cast<size_t>(got);
+  }
+  content.resize(end);
+}
+
+// The bytes of numbers of the first entry of a header; 0 for an entry that is damaged or has more than `most`.
+size_t first_bytes(const Json::Object& entries, size_t most) {
+  if (entries.empty()) return 0;
+  const Json& place = entries.front().second["data_offsets"];
+  if (!place.is_list() || place.list().size() != 2 || place.list()[1].type() != Json::Type::kInteger) return 0;
+  const int64_t end = place.list()[1].integer();
+  return end >= 0 && static_cast<uint64_t>(end) <= most ? static_cast<size_t>(end) : 0;
 }
 
 }  // namespace
@@ -177,7 +179,7 @@ SessionFile read_session(const std::string& path, size_t most, bool trusted) {
   } catch (const FileError& error) {
     refuse(path + ": the session cannot be read: " + error.reason);
   }
-  Json header = split(content, path, data);
+  Json header = split_header(content, path, "a session", kAnother, data);
   file.metadata = take_metadata(header, path);
   const std::string problem = layout_problem(header, data, file);
   if (!problem.empty()) refuse(path + ": the session is truncated or damaged: " + problem);
@@ -185,6 +187,29 @@ SessionFile read_session(const std::string& path, size_t most, bool trusted) {
   if (!trusted && content.substr(0, content.size() - data.size()) != header_of(file.metadata, header, data))
     refuse(path + ": the session is damaged: it does not have the hash that it names");
   file.metadata.erase("format");
+  return file;
+}
+
+SessionFile read_start(const std::string& path, size_t most) {
+  SessionFile file;
+  const auto content = std::make_shared<std::string>();
+  file.memory.push_back(content);
+  std::string_view data;
+  Json header;
+  try {
+    const FileDescriptor opened(path, O_RDONLY | O_NONBLOCK);
+    read_more(opened, kDrafterStateLengthBytes, *content);
+    read_more(opened, static_cast<size_t>(std::min(header_bytes(*content), static_cast<uint64_t>(kDrafterStateLongest))), *content);
+    header = split_header(*content, path, "a session", kAnother, data);
+    file.metadata = take_metadata(header, path);
+    read_more(opened, first_bytes(header.object(), most), *content);
+  } catch (const FileError& error) {
+    refuse(path + ": the session cannot be read: " + error.reason);
+  }
+  split_header(*content, path, "a session", kAnother, data);
+  if (header.object().size() > 1) header.object().resize(1);
+  const std::string problem = layout_problem(header, data, file);
+  if (!problem.empty()) refuse(path + ": the session is truncated or damaged: " + problem);
   return file;
 }
 

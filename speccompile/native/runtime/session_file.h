@@ -41,5 +41,9 @@ void write_session(const std::string& path, const SessionFile& file);
 // it with its hash, since it belongs to a bundle, which has hashes of its own. Throws Error(kUsage) for a file that cannot be
 // read, is none of a session, of another version, or damaged.
 SessionFile read_session(const std::string& path, size_t most, bool trusted = false);
+// Return the metadata and the first tensor of a file, neither of them compared with its hash: enough to decide whether to read the
+// file. Nothing is mapped, for others may write the file meanwhile. most: largest number of bytes of that tensor. Throws as
+// `read_session` does.
+SessionFile read_start(const std::string& path, size_t most);
 
 }  // namespace spc

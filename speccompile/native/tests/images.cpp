@@ -4,6 +4,8 @@
 //   {"runs": plan.images, "low": false, "image": .., "out": file}      grid, rows, text and the inputs of the encoder
 //   {"joined": plan.images, "image": .., "rows": file, "counts": [..], "width": 4, "out": file}
 //   {"media": plan.images, "images": [image, ..], "ids": [..]}         identity, blocks, offsets and ends of chunks
+//   {"prepared": plan.images, "images": .., "ids": .., "start": place} of tiles: first number of the row of each place from `start` on,
+//     after looks at the whole prompt and at what begins there; that of a run is its first pixel
 //   {"prompt": [text, token, texts, alone]}   {"marked": [text, tokens]}   {"decode": file, "out": file}
 //
 // The answer is {"answer": .., "told": []} or {"error": {"kind": .., "message": .., "hint": ..}, "told": []}.
@@ -87,12 +89,16 @@ Json joined_rows(const Json& asked) {
   return all.count;
 }
 
+std::pair<std::vector<PicturePtr>, TokenIds> prompt_of(const Json& asked, const Encoder& encoder) {
+  std::pair<std::vector<PicturePtr>, TokenIds> found;
+  for (const Json& each : asked["images"].list()) found.first.push_back(encoder.picture(image_of(each), false));
+  for (const Json& id : asked["ids"].list()) found.second.push_back(id.integer());
+  return found;
+}
+
 Json media(const Json& asked) {
   const std::shared_ptr<Encoder> encoder = encoder_of(asked["media"]);
-  std::vector<PicturePtr> pictures;
-  for (const Json& each : asked["images"].list()) pictures.push_back(encoder->picture(image_of(each), false));
-  TokenIds ids;
-  for (const Json& id : asked["ids"].list()) ids.push_back(id.integer());
+  const auto [pictures, ids] = prompt_of(asked, *encoder);
   const SequenceMedia media(pictures, ids, encoder);
   const auto size = static_cast<int64_t>(ids.size());
   Json::List blocks, stops, reusable, offsets(3, Json(Json::List{}));
@@ -106,6 +112,25 @@ Json media(const Json& asked) {
   return Json::Object{{"identity", list_of(media.identity())}, {"blocks", blocks}, {"offsets", offsets}, {"stops", stops}, {"reusable", reusable}};
 }
 
+Json prepared(const Json& asked) {
+  const ImageSettings settings = settings_of(asked["prepared"]);
+  const auto run = [settings](const EncoderRun& given) {
+    return Rows{settings.tile_rows, settings.width, std::vector<float>(static_cast<size_t>(settings.tile_rows * settings.width), given.front().floats.front())};
+  };
+  const auto encoder = std::make_shared<Encoder>(settings, [run]() -> RunEncoder { return run; }, 0);
+  const auto [pictures, ids] = prompt_of(asked, *encoder);
+  SequenceMedia media(pictures, ids, encoder);
+  media.prepare(0, false);
+  const int64_t start = asked["start"].integer();
+  while (!media.prepare(start, true)) continue;
+  Json::List found;
+  for (auto place = start; place < static_cast<int64_t>(ids.size()); ++place) {
+    const float* const row = media.row(place);
+    found.push_back(row ? Json(static_cast<double>(*row)) : Json());
+  }
+  return found;
+}
+
 std::vector<std::string> texts(const Json& list) {
   std::vector<std::string> found;
   for (const Json& each : list.list()) found.push_back(each.text());
@@ -117,6 +142,7 @@ Json answer(const Json& asked) {
   if (asked.find("runs")) return runs(asked);
   if (asked.find("joined")) return joined_rows(asked);
   if (asked.find("media")) return media(asked);
+  if (asked.find("prepared")) return prepared(asked);
   if (const Json* const prompt = asked.find("prompt"))
     return with_pictures(prompt->list().at(0).text(), prompt->list().at(1).text(), texts(prompt->list().at(2)), prompt->list().at(3).text());
   if (const Json* const given = asked.find("marked")) {

@@ -89,4 +89,4 @@ def split_keywords(call: str, most: int, options: Any, given: Mapping[str, Any])
     form = LongForm(**{name: value for name, value in given.items() if name in FORM})
     others: Any = {name: value for name, value in given.items() if name not in FORM}
     defaults = GenerationOptions(max_new_tokens=most) if options is None else options
-    return resolve_options(call, defaults, others), form
+    return resolve_options(call, defaults, others, FORM), form

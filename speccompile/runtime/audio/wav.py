@@ -49,9 +49,16 @@ def parse_wav(data: bytes, where: str) -> Sound:
             raise PromptError(
                 f"{where}: received {found} of {size} bytes of samples: it is cut off", hint="give a whole file"
             )
-    if len(chunks.get(b"fmt ", b"")) < _FORMAT.size or b"data" not in chunks:
-        raise PromptError(f"{where}: the WAV file has no format or no samples: it is damaged", hint=CONVERT)
-    return _decode(chunks[b"fmt "], chunks[b"data"], where)
+    form = chunks.get(b"fmt ", b"")
+    if len(form) < _FORMAT.size:
+        raise _damaged(where, f"its format has {len(form)} bytes, expected {_FORMAT.size} or more")
+    if b"data" not in chunks:
+        raise _damaged(where, f"none of its {len(data)} bytes are said to be samples")
+    return _decode(form, chunks[b"data"], where)
+
+
+def _damaged(where: str, problem: str) -> PromptError:
+    return PromptError(f"{where}: the WAV file is damaged: {problem}", hint=CONVERT)
 
 
 def check_length(start: bytes, size: int, where: str) -> None:
@@ -82,8 +89,14 @@ def _decode(form: bytes, data: bytes, where: str) -> Sound:
         (kind,) = struct.unpack_from("<H", form, _SUBFORMAT)
     if kind not in (_PCM, _FLOAT):  # compressed ones have fewer bits than bytes hold, and are not damaged
         raise _other_form(where, kind, bits)
-    if not (0 < rate <= MOST_RATE and channels and block == channels * (bits // 8) and block):
-        raise PromptError(f"{where}: {rate} samples a second, {channels} channels, {bits} bits: damaged", hint=CONVERT)
+    if not 0 < rate <= MOST_RATE:
+        raise _damaged(where, f"{rate} samples a second, expected 1 to {MOST_RATE}")
+    if not (channels and bits >= 8):
+        raise _damaged(where, f"{channels} channels of {bits} bits, expected 1 or more, of 8 bits or more")
+    if block != channels * (bits // 8):
+        raise _damaged(
+            where, f"{block} bytes for {channels} channels of {bits} bits, expected {channels * (bits // 8)}"
+        )
     data = data[: len(data) // block * block]
     if len(data) / block / rate > MOST_SECONDS:
         raise too_long(where, len(data) / block / rate)
@@ -93,7 +106,7 @@ def _decode(form: bytes, data: bytes, where: str) -> Sound:
     with np.errstate(over="ignore", invalid="ignore"):
         samples = values.reshape(-1, channels).mean(1, dtype=np.float32)
     if not np.isfinite(samples).all():
-        raise PromptError(f"{where}: some samples are no finite numbers: damaged", hint=CONVERT)
+        raise _damaged(where, "some samples are no finite numbers")
     return Sound(samples, rate)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from speccompile.bundle.sources import is_cross_state
 from speccompile.contract import Graph, Tensor
 from speccompile.runtime.devices.cuda import Device, Memory, Rows
 from speccompile.runtime.devices.engine import (
@@ -61,9 +62,9 @@ class Binding:
 
 
 def _batch(graph: Graph) -> int:
-    """Return the batch size: a number in graphs for a device."""
-    (length,) = (tensor for tensor in graph.inputs if tensor.name == "length")
-    return int(length.shape[0])
+    """Return the batch size: a number in graphs for a device. One that encodes a source has caches, and no length."""
+    sized = [tensor for tensor in graph.inputs if tensor.name == "length" or is_cross_state(tensor.buffer)]
+    return int(sized[0].shape[0])
 
 
 def _varies(tensor: Tensor) -> bool:

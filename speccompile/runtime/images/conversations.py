@@ -4,15 +4,12 @@ A part is {"type": "image"}, whose picture is the next one of `images`, or bring
 bytes, an array or a pathlib.Path}, or {"type": "image_url", "image_url": {"url": "data:image/png;base64,.."}}.
 """
 
-import base64
-import binascii
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from speccompile.errors import PromptError
+from speccompile.runtime.images.data_urls import data_url
 from speccompile.runtime.images.encoder import LowDetail, Picture
-from speccompile.runtime.images.limits import MAX_BYTES
 from speccompile.runtime.images.prompts import marked, unused_mark
 from speccompile.runtime.images.reader import ImageReader, SeenPrompt
 from speccompile.runtime.text.messages import plain_messages
@@ -21,7 +18,6 @@ from speccompile.runtime.text.prompts import ChatTemplate, templated
 IMAGE_PARTS = ("image", "image_url")
 DETAILS = ("auto", "high", "low")
 """Values of `detail` of an image_url: the target's own tiles and size twice, and fewer of them."""
-_DATA = re.compile(r"data:image/[a-z0-9.+-]+;base64,")
 
 
 def read_conversation(
@@ -71,25 +67,6 @@ def split_images(messages: object) -> tuple[list[dict[str, Any]], list[Any]]:
             where = f"messages[{index}].content"
             message["content"] = [_part(part, sources, f"{where}[{number}]") for number, part in enumerate(content)]
     return plain, sources
-
-
-def data_url(url: object, where: str) -> bytes:
-    """Return the bytes of a data: URL. Raise PromptError for another URL and for one that is no base64."""
-    if not isinstance(url, str) or not (found := _DATA.match(url[:80].lower())):
-        shown = repr(url[:40] if isinstance(url, str) else url)
-        raise PromptError(
-            f"{where}: received the URL {shown}, expected data:image/..;base64,.. with the picture itself",
-            hint="nothing is fetched from the network: encode the file, for example by base64 -w0 FILE",
-        )
-    if len(url) > MAX_BYTES * 4 // 3 + len(found.group()) + 4:
-        raise PromptError(
-            f"{where}: received a URL of {len(url)} characters, expected at most {MAX_BYTES} bytes",
-            hint="give a smaller picture",
-        )
-    try:
-        return base64.b64decode(url[found.end() :], validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise PromptError(f"{where}: the picture is no base64: {error}", hint="encode the whole file") from None
 
 
 def _is_image(part: object) -> bool:

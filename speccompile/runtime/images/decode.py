@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 
     from PIL.Image import Image
 
+_STILL = (b"avif", b"avis", b"heic", b"heim", b"heis", b"heix", b"hevc", b"hevx", b"mif1", b"msf1")
+"""Brands of pictures in the container of MP4: HEIF and AVIF."""
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Formats that are decoded: Pillow's other decoders are seldom tested against damaged files."""
+_ORIENTATION = 0x0112
+"""Number of EXIF's tag."""
 _GREY_16 = ("I;16", "I;16L", "I;16B", "I;16N")
 _SCALED_TO_16 = ("PNG", "PPM")
 """Formats of which Pillow's mode I holds 16 bits, not 32."""
@@ -107,6 +111,8 @@ def _decode(data: bytes, where: str) -> Pixels:
         raise _too_large(where, len(data))
     if not data:
         raise PromptError(f"{where}: received an empty file, expected a picture", hint=_hint())
+    if _is_video(data):
+        raise PromptError(f"{where}: received a video, expected one picture", hint="save the pictures that you mean")
     with naming_extra("a picture in a file"):
         from PIL import Image
     return _decoded(lambda: Image.open(BytesIO(data), formats=FORMATS), where)
@@ -114,7 +120,7 @@ def _decode(data: bytes, where: str) -> Pixels:
 
 def _decoded(opened: "Callable[[], Image]", where: str) -> Pixels:
     """Return the pixels of a picture of Pillow, whose size is checked before they are decoded."""
-    from PIL import ImageOps, UnidentifiedImageError
+    from PIL import Image, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
@@ -124,14 +130,30 @@ def _decoded(opened: "Callable[[], Image]", where: str) -> Pixels:
             _check_still(image, where)
             _check_bits(image, where)
             image.load()
-            turned = ImageOps.exif_transpose(image)
-            return np.array(_flattened(_of_8_bits(turned)), np.uint8)
+            return np.array(_flattened(_of_8_bits(_turned(image))), np.uint8)
     except (PromptError, MemoryError):  # the picture may be whole: who limits memory says how much it was
         raise
+    except Image.DecompressionBombError:  # Pillow refuses it before it tells the size
+        raise _too_many_pixels(f"more than {MAX_PIXELS}", where) from None
     except UnidentifiedImageError:  # whose message names an object of Python's
         raise PromptError(f"{where}: the picture cannot be decoded: its format is unknown", hint=_hint()) from None
     except Exception as error:  # noqa: BLE001 -- decoders of damaged files may raise anything
         raise PromptError(f"{where}: the picture cannot be decoded: {_first_line(error)}", hint=_hint()) from None
+
+
+def _turned(image: "Image") -> "Image":
+    """Return a picture as its camera was held: by EXIF, else XMP. What cannot be read of them turns nothing."""
+    from PIL.Image import Transpose
+
+    turns = dict(zip(range(2, 9), (
+        Transpose.FLIP_LEFT_RIGHT, Transpose.ROTATE_180, Transpose.FLIP_TOP_BOTTOM, Transpose.TRANSPOSE,
+        Transpose.ROTATE_270, Transpose.TRANSVERSE, Transpose.ROTATE_90,
+    ), strict=True))  # fmt: skip
+    try:
+        turn = turns.get(image.getexif().get(_ORIENTATION, 1))
+    except Exception:  # noqa: BLE001 -- damaged metadata may raise anything, and changes no pixel
+        return image
+    return image if turn is None else image.transpose(turn)
 
 
 def _of_8_bits(image: "Image") -> "Image":
@@ -167,11 +189,22 @@ def _check_bits(image: "Image", where: str) -> None:
 
 def _check_size(width: int, height: int, where: str) -> None:
     if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
-        raise PromptError(
-            f"{where}: received a picture of {width} x {height} pixels, expected at most {MAX_PIXELS} pixels and sides "
-            f"of at most {MAX_SIDE}",
-            hint="give a smaller picture",
-        )
+        raise _too_many_pixels(f"{width} x {height}", where)
+
+
+def _too_many_pixels(size: str, where: str) -> PromptError:
+    return PromptError(
+        f"{where}: received a picture of {size} pixels, expected at most {MAX_PIXELS} pixels and sides of at most "
+        f"{MAX_SIDE}",
+        hint="give a smaller picture",
+    )
+
+
+def _is_video(data: bytes) -> bool:
+    """Return whether a file is a video: MP4 and QuickTime, but for pictures in their container, Matroska, or AVI."""
+    if data[4:8] == b"ftyp":
+        return data[8:12] not in _STILL
+    return data.startswith(b"\x1a\x45\xdf\xa3") or (data.startswith(b"RIFF") and data[8:12] == b"AVI ")
 
 
 def _hint() -> str:

@@ -26,7 +26,9 @@ class SequenceMedia:
         """ids: the prompt, with the placeholder for every row. Raise PromptError if their number is not that of the
         rows."""
         images = encoder.family.images
-        self._pictures, self._encoder, self._both_ways = list(pictures), encoder, images.both_ways
+        self._encoder, self._both_ways = encoder, images.both_ways
+        self._pictures: list[Picture | None] = list(pictures)  # None for those that are encoded
+        self._grids = [(picture.grid.rows, picture.grid.columns) for picture in pictures]
         self._ends = np.cumsum([encoder.family.n_rows(picture.grid) for picture in pictures])
         is_row = np.array(ids, np.int64) == images.token_id
         wanted = int(self._ends[-1])
@@ -38,7 +40,7 @@ class SequenceMedia:
             )
         self.places: NDArray[np.int64] = np.where(is_row, np.cumsum(is_row), 0)
         """For each token of the prompt 0, or the number of the row that stands in its place, from 1 on."""
-        self.identity = self._identities(ids)
+        self.identity = self._identities(ids, [picture.key for picture in pictures])
         """The prompt with an id of a picture's content for each of its rows: equal for equal pictures alone."""
         self._rows: list[Rows | None] = [None] * len(self._pictures)
         self._ahead: Future[Rows] | None = None
@@ -47,9 +49,9 @@ class SequenceMedia:
         if images.both_ways or images.axes:
             self._check_contiguous()
 
-    def _identities(self, ids: Sequence[int]) -> list[int]:
+    def _identities(self, ids: Sequence[int], keys: Sequence[bytes]) -> list[int]:
         found, starts = list(ids), [0, *self._ends[:-1].tolist()]
-        bases = [int.from_bytes(picture.key[:8], "little") for picture in self._pictures]
+        bases = [int.from_bytes(key[:8], "little") for key in keys]
         for place in np.flatnonzero(self.places).tolist():
             row = int(self.places[place]) - 1
             number = int(np.searchsorted(self._ends, row, "right"))
@@ -74,7 +76,7 @@ class SequenceMedia:
     @cached_property
     def _offsets(self) -> NDArray[np.int64]:
         """Offsets of the positions of the prompt's tokens, and of the one after it, int64 [3, n + 1]."""
-        return axis_offsets(self.blocks, [(picture.grid.rows, picture.grid.columns) for picture in self._pictures])
+        return axis_offsets(self.blocks, self._grids)
 
     def offsets_between(self, start: int, stop: int) -> NDArray[np.int64]:
         """Return what to add, on each axis, to the positions of tokens from `start` to `stop`, int64 [3, n]. Those
@@ -113,7 +115,7 @@ class SequenceMedia:
         encoding one of them now. waits: wait a moment for it, so that the caller need not. Raise EngineError."""
         read = int(self.places[:start].max(initial=0))  # rows before `start`: those behind are of this picture on
         for number in range(int(np.searchsorted(self._ends, read, "right")), len(self._pictures)):
-            if self._rows[number] is None or self._ahead is not None:
+            while self._rows[number] is None:  # the thread may be at another: slots hold more than at the last look
                 self._ahead = self._ahead or self._encoder.ahead.submit(self._encoded, number)
                 try:
                     self._ahead.result(_MOMENT if waits else 0)
@@ -139,9 +141,12 @@ class SequenceMedia:
         return places, rows[wanted - begin]
 
     def _encoded(self, number: int) -> Rows:
-        rows = self._rows[number]
+        picture, rows = self._pictures[number], self._rows[number]  # in this order: another thread may end its encoding
         if rows is None:
+            assert picture is not None, "its rows are not known"
             start = perf_counter()
-            rows = self._rows[number] = self._encoder.rows(self._pictures[number])
+            rows = self._encoder.rows(picture)
             self.encode_seconds += perf_counter() - start
+            self._rows[number] = rows
+            self._pictures[number] = None  # its pixels may be 200 MB
         return rows

@@ -16,15 +16,20 @@ import numpy as np
 
 from speccompile.bundle.folders import write_atomically
 from speccompile.bundle.manifest import Manifest
+from speccompile.bundle.tensor_header import (
+    ALIGNMENT,  # noqa: F401 - the table of the contract has it by this module's name
+    LENGTH_BYTES,
+    LONGEST,
+    METADATA,
+    split_header,
+    with_length,
+)
 from speccompile.contract import DTYPES, PERSISTENT_PREFIX, Graph, Tensor, with_fixed_batch
 from speccompile.errors import UsageError
+from speccompile.machine.plain_files import read_plain
 from speccompile.runtime.devices.engine import Array, Engine, numpy_dtype
 
 FORMAT = "speccompile.kept.1"
-
-METADATA = "__metadata__"
-LENGTH_BYTES, ALIGNMENT, LONGEST = 8, 8, 1 << 20
-"""Bytes of the header's length field, alignment of the header in bytes, and maximum bytes of a header that is read."""
 
 _ANOTHER = "give the file that this bundle wrote, or start from empty states (--reset)"
 
@@ -79,7 +84,7 @@ class PersistentState:
         another format or belongs to another bundle."""
         self.check()
         try:
-            content = path.read_bytes()
+            content = read_plain(path, LENGTH_BYTES + LONGEST + _size(self._tensors))
         except OSError as error:
             raise UsageError(f"{path}: the states cannot be read: {error.strerror}", hint=_ANOTHER) from error
         values = _read(content, self._metadata, self._tensors, path)
@@ -113,17 +118,22 @@ def _described(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     return rows
 
 
+def _size(tensors: Mapping[str, Tensor]) -> int:
+    """Return the bytes of all numbers."""
+    return max(int(row["data_offsets"][1]) for row in _described(tensors).values())
+
+
 def _written(metadata: Mapping[str, str], tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> bytes:
     header = json.dumps({METADATA: dict(metadata), **_described(tensors)}).encode()
-    header += b" " * (-len(header) % ALIGNMENT)
-    return b"".join(
-        [len(header).to_bytes(LENGTH_BYTES, "little"), header, *(values[name].tobytes() for name in tensors)]
-    )
+    return b"".join([with_length(header), *(values[name].tobytes() for name in tensors)])
 
 
 def _read(content: bytes, metadata: Mapping[str, str], tensors: Mapping[str, Tensor], path: Path) -> dict[str, Array]:
     """Return the states in a file, by name. Raise UsageError as `PersistentState.load` does."""
-    header, data = _split(content, path)
+    try:
+        header, data = split_header(content, "a file of states")
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}", hint=_ANOTHER) from None
     found = header.pop(METADATA, None)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         received = found.get("format") if isinstance(found, dict) else None
@@ -145,23 +155,8 @@ def _read(content: bytes, metadata: Mapping[str, str], tensors: Mapping[str, Ten
     return _numbers(data, tensors, path)
 
 
-def _split(content: bytes, path: Path) -> tuple[dict[str, Any], memoryview]:
-    """Return the header and the bytes after it."""
-    length = int.from_bytes(content[:LENGTH_BYTES], "little")
-    if len(content) < LENGTH_BYTES or not 0 < length <= min(LONGEST, len(content) - LENGTH_BYTES):
-        raise UsageError(f"{path}: no file of states, or a truncated one: {len(content)} bytes", hint=_ANOTHER)
-    try:
-        header = json.loads(content[LENGTH_BYTES : LENGTH_BYTES + length])
-    except (ValueError, RecursionError):
-        header = None
-    if not isinstance(header, dict):
-        raise UsageError(f"{path}: no file of states: its header is no JSON object", hint=_ANOTHER)
-    return header, memoryview(content)[LENGTH_BYTES + length :]
-
-
 def _numbers(data: memoryview, tensors: Mapping[str, Tensor], path: Path) -> dict[str, Array]:
-    rows = _described(tensors)
-    size = max(row["data_offsets"][1] for row in rows.values())
+    rows, size = _described(tensors), _size(tensors)
     if len(data) != size:
         raise UsageError(
             f"{path}: received {len(data)} bytes of numbers, expected {size}: the file is truncated or damaged",

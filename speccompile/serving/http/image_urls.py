@@ -9,11 +9,12 @@ import ipaddress
 import re
 import socket
 import ssl
+import threading
 from base64 import b64encode
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from threading import Timer
 from time import monotonic
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -80,8 +81,7 @@ class ImageHosts:
                 return _read(answer, where, most), kind
         except (OSError, http.client.HTTPException, ValueError) as error:
             if monotonic() >= end:
-                received = f"a picture in more than {_SECONDS:g} seconds"
-                raise _refused(where, received, "a faster one", "send it itself") from error
+                raise _late(where) from error
             raise _refused(where, f"{type(error).__name__} from {parts.hostname}", "a picture", "try again") from error
         finally:
             connection.close()
@@ -124,7 +124,9 @@ def _connection(parts: SplitResult, port: int, where: str, end: float) -> http.c
     """Return a connection to the address of a host, which is checked. Raise RequestError."""
     host = (parts.hostname or "").rstrip(".")
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = _looked_up(host, port, end)
+    except TimeoutError as error:
+        raise _late(where) from error
     except (OSError, UnicodeError) as error:
         raise _refused(where, f"the host {host[:60]!r}", "one with an address", "check the URL") from error
     if not _is_public(str(address[0])) and str(address[0]) != host:
@@ -136,12 +138,32 @@ def _connection(parts: SplitResult, port: int, where: str, end: float) -> http.c
         connected.settimeout(max(end - monotonic(), 0.001))
         connected.connect(address)
         if parts.scheme == "https":
-            connected = ssl.create_default_context().wrap_socket(connected, server_hostname=host)
+            context = ssl.create_default_context()
+            connected = context.wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
+            with _until(end, connected):
+                connected.do_handshake()
     except OSError as error:
         connected.close()
+        if monotonic() >= end:
+            raise _late(where) from error
         raise _refused(where, f"{type(error).__name__} from {host}", "a picture", "try again") from error
     made.sock = connected
     return made
+
+
+def _looked_up(host: str, port: int, end: float) -> Any:
+    """Return the first address of a host, as `socket.getaddrinfo` does, which has no limit of time of its own. Raise
+    TimeoutError, and what it raises."""
+    found = Future[Any]()
+
+    def look_up() -> None:
+        try:
+            found.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0])
+        except BaseException as error:  # noqa: BLE001 -- raised where it is waited for
+            found.set_exception(error)
+
+    threading.Thread(target=look_up, daemon=True).start()
+    return found.result(max(end - monotonic(), 0))
 
 
 def _is_public(address: str) -> bool:
@@ -157,7 +179,7 @@ def _is_public(address: str) -> bool:
 def _until(end: float, wire: socket.socket) -> Iterator[None]:
     """Context manager that cuts a connection at a time. Raise TimeoutError if it came: the limit of a socket is one of
     each read, and a server that sends a byte of its headers now and then would hold a thread for hours."""
-    timer = Timer(max(end - monotonic(), 0), _cut, [wire])
+    timer = threading.Timer(max(end - monotonic(), 0), _cut, [wire])
     timer.start()
     try:
         yield
@@ -181,6 +203,10 @@ def _read(answer: http.client.HTTPResponse, where: str, most: int) -> bytes:
     if answer.length:
         raise http.client.IncompleteRead(b"", answer.length)
     return bytes(held)
+
+
+def _late(where: str) -> RequestError:
+    return _refused(where, f"a picture in more than {_SECONDS:g} seconds", "a faster one", "send it itself")
 
 
 def _refused(where: str, received: str, expected: str, hint: str) -> RequestError:

@@ -1,9 +1,11 @@
 """Pictures in the messages of a request: parts of type image_url with data: URLs. Nothing is fetched."""
 
+import threading
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from speccompile.errors import PromptError
+from speccompile.errors import OverloadedError, PromptError
 from speccompile.runtime.images.conversations import split_images
 from speccompile.serving.http.errors import RequestError
 
@@ -13,6 +15,34 @@ if TYPE_CHECKING:
 PART = "image_url"
 MOST_BODY_BYTES = 48 * 2**20
 """Bytes of a request with pictures: room for one of `MAX_BYTES` as base64, with its text."""
+
+MOST_PIXEL_BYTES = 512 * 2**20
+"""Bytes of the decoded pictures of a request in the runtime in C++; here `--read-memory` bounds them."""
+MOST_HELD_BYTES = 2 * 2**30
+"""Bytes of the decoded pictures of all requests, until they are encoded."""
+
+
+class HeldPictures:
+    """Counts the bytes of pictures while something refers to them. Safe for several threads."""
+
+    def __init__(self, most: int = MOST_HELD_BYTES) -> None:
+        self._bytes, self._most, self._lock = 0, most, threading.Lock()
+
+    def take(self, pictures: Sequence[Any]) -> None:
+        """Count the pictures of a request. Raise OverloadedError where those of all requests are too many."""
+        sizes = [each.image.nbytes for each in pictures]
+        with self._lock:
+            if self._bytes + sum(sizes) > self._most:
+                raise OverloadedError(
+                    f"other requests have pictures of {self._bytes >> 20} MiB of pixels already", retry_after=1.0
+                )
+            self._bytes += sum(sizes)
+        for picture, size in zip(pictures, sizes, strict=True):
+            weakref.finalize(picture, self._drop, size)
+
+    def _drop(self, size: int) -> None:
+        with self._lock:
+            self._bytes -= size
 
 
 class ShownMessages(NamedTuple):

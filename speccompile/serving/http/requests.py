@@ -197,6 +197,7 @@ def submit(asked: ParsedRequest, service: "Service", client: str = "") -> list["
         for request in requests:
             request.cancel()
         raise
+    asked.options.pop("images", None)  # whose pixels the sequences drop once they are encoded
     return requests
 
 

@@ -13,7 +13,7 @@ events          observer of a service, for metrics
 from speccompile.serving.scheduler.events import Observer
 from speccompile.serving.scheduler.limits import Limits
 from speccompile.serving.scheduler.request import OutputDelta, Request
-from speccompile.serving.scheduler.service import Service, check_served
+from speccompile.serving.scheduler.service import Service, check_prompted, check_served
 from speccompile.serving.scheduler.session_folder import SessionFolder
 
-__all__ = ["Limits", "Observer", "OutputDelta", "Request", "Service", "SessionFolder", "check_served"]
+__all__ = ["Limits", "Observer", "OutputDelta", "Request", "Service", "SessionFolder", "check_prompted", "check_served"]

@@ -3,12 +3,14 @@
 from dataclasses import dataclass, fields
 
 from speccompile.errors import UsageError
+from speccompile.machine.keywords import checks_keywords
 
 BY_PRIORITY = "priority"
 POLICIES = ("fcfs", BY_PRIORITY)
 """Orders of a service's queue, by vLLM's names."""
 
 
+@checks_keywords("Limits")
 @dataclass(frozen=True)
 class Limits:
     """Limits of a service. requests, tokens: that may wait for a batch slot, beyond the running ones; tokens are prompt

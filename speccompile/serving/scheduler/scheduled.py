@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 
 from speccompile.runtime.adapters import adapter_key
-from speccompile.runtime.generation import Generation, GenerationTimes, SequenceState
+from speccompile.runtime.generation import Generation, SequenceState
+from speccompile.runtime.timings import GenerationTimes
 from speccompile.serving.scheduler.request import OutputDelta, Request
 
 

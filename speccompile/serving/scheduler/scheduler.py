@@ -67,7 +67,7 @@ class Scheduler(PrefixReuse):
         """See `Service.submit`."""
         from speccompile.runtime.batch import Batch
 
-        chosen = resolve_options("Service.submit", options, keywords)
+        chosen = resolve_options("Service.submit", options, keywords, ("client", "salt", "reuse", "priority"))
         self.limits.check(chosen.num_return_sequences, priority)
         batch = Batch(self.bundle, [prompt], chosen, side_by_side=False, matcher=matcher)
         request, now = Request(len(batch.rows)), self._clock()

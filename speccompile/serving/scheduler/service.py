@@ -27,11 +27,20 @@ LAST_ROUND = 5.0
 def check_served(manifest: Manifest) -> None:
     """Raise UsageError for a bundle that is not served over HTTP."""
     if manifest.source is not None and AUDIO not in manifest.source:
-        raise UsageError(
-            "received a bundle whose target reads texts with an encoder, expected a language model or one that hears: "
-            "OpenAI's API has no source",
-            hint="generate with the bundle itself, or with its service in Python: Bundle.serve().submit(source=...)",
-        )
+        raise _sourced("reads texts with an encoder", "a language model or one that hears: OpenAI's API has no source")
+
+
+def check_prompted(manifest: Manifest, door: str) -> None:
+    """Raise UsageError for a bundle whose target has an encoder. door: what has prompts alone, in words."""
+    if manifest.source is not None:
+        raise _sourced("has an encoder", f"a language model: {door} have prompts, and no sources or sounds")
+
+
+def _sourced(what: str, expected: str) -> UsageError:
+    return UsageError(
+        f"received a bundle whose target {what}, expected {expected}",
+        hint="generate with the bundle itself, or with its service in Python: Bundle.serve().submit(source=...)",
+    )
 
 
 class Service:

@@ -66,6 +66,10 @@ class SessionFolder:
             raise UsageError(f"sessions: received {self.limit_gb} GB, expected more than 0", hint="leave it out")
 
 
+_Key = tuple[str, int, int]
+"""Name, inode and size of a file: one that is being copied into the folder is looked at again when it is whole."""
+
+
 class _Known(NamedTuple):
     """File that may be used. salt: hash of the salt that it is for, None for all. own: whether it has the states of
     this bundle's drafter. adapter: key of that with which it was read, "" for the base. written: see `Slot`."""
@@ -91,10 +95,10 @@ class KeptSessions:
             )
         self._folder, self._sessions, self._serves = folder.path, sessions, serves
         self._limit = int(folder.limit_gb * 1e9)
-        self._known: dict[tuple[str, int], _Known | None] = {}  # by name and inode; None for a file that is passed over
+        self._known: dict[_Key, _Known | None] = {}  # None for a file that is passed over
         self._pending: dict[str, _Known] = {}
         self._reader = futures.ThreadPoolExecutor(1, "speccompile-sessions-reader")
-        self._ahead: tuple[tuple[str, int], futures.Future[SessionFile]] | None = None
+        self._ahead: tuple[_Key, futures.Future[SessionFile]] | None = None
         self._queue = Queue[tuple[str, SessionFile, list[str]] | None](_PENDING)
         self._writer = Thread(target=self._write_all, name="speccompile-sessions", daemon=True)
         self._writer.start()
@@ -131,7 +135,7 @@ class KeptSessions:
             futures.wait([self._ahead[1]])
         return self._ahead is None or self._ahead[1].done()
 
-    def _longest(self, prompt: list[int], sharing: tuple[str, str], held: int) -> tuple[str, int] | None:
+    def _longest(self, prompt: list[int], sharing: tuple[str, str], held: int) -> _Key | None:
         """Return the file with the longest prefix of a prompt, None if no file pays. See `restore`."""
         salt, adapter = sharing
         known = {key: each for key, each in self._known.items() if each is not None}
@@ -139,7 +143,7 @@ class KeptSessions:
         texts = {key: each.tokens for key, each in fitting.items() if each.salt in (None, _salt_hash(salt))}
         return longest_match(texts, prompt, held, partial(self._serves_of, fitting))
 
-    def _serves_of(self, files: Mapping[tuple[str, int], _Known], key: tuple[str, int], part: int) -> bool:
+    def _serves_of(self, files: Mapping[_Key, _Known], key: _Key, part: int) -> bool:
         return self._serves(len(files[key].tokens), files[key].written, part)
 
     def keep(self, sharing: tuple[str, str], left: SlotContent | None) -> None:
@@ -152,7 +156,7 @@ class KeptSessions:
             return
         tokens, salted = np.array(left.tokens, np.int64), _salt_hash(salt)
         self._look()
-        files = {name: known for (name, _), known in self._known.items() if known is not None} | self._pending
+        files = {name: known for (name, *_), known in self._known.items() if known is not None} | self._pending
         alike = {
             name: known
             for name, known in files.items()
@@ -182,11 +186,14 @@ class KeptSessions:
 
     def _look(self) -> None:
         """Read the beginnings of files that are new, and forget those that have gone."""
+        found = set[_Key]()
         try:
             with os.scandir(self._folder) as entries:
-                found = {(entry.name, entry.inode()) for entry in entries if _is_session(entry.name)}
+                for entry in filter(lambda each: _is_session(each.name), entries):
+                    with suppress(FileNotFoundError):  # removed meanwhile
+                        found.add((entry.name, entry.stat().st_ino, entry.stat().st_size))
         except OSError as error:
-            found = set()
+            found.clear()
             LOGGER.warning("note: %s: the folder of sessions cannot be read: %s", self._folder, error.strerror)
         for key in sorted(self._known.keys() - found):
             del self._known[key]
@@ -198,7 +205,7 @@ class KeptSessions:
             except UsageError as error:
                 self._pass_over(key, error)
 
-    def _pass_over(self, key: tuple[str, int], error: UsageError) -> None:
+    def _pass_over(self, key: _Key, error: UsageError) -> None:
         LOGGER.warning("note: passed over %s", str(error).splitlines()[0])
         self._known[key] = None
 

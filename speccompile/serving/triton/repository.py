@@ -20,6 +20,7 @@ from speccompile.bundle.folders import replace_folder
 from speccompile.bundle.writer import as_build_error
 from speccompile.errors import BuildError, EngineError, UsageError
 from speccompile.progress import LOGGER
+from speccompile.serving.scheduler import check_prompted
 from speccompile.serving.triton import native
 from speccompile.serving.triton.config import MARK, render
 
@@ -57,6 +58,7 @@ def write(bundle: Path, output: Path, wanted: RepositoryOptions) -> WrittenModel
     BuildError if the output cannot be written.
     """
     manifest = open_bundle(bundle).manifest
+    check_prompted(manifest, "models of Triton")
     name = wanted.name or manifest.name
     kind = _instance_kind(manifest, wanted.engine)
     if not NAME.fullmatch(name):

@@ -52,7 +52,7 @@ class _Answers:
             batch = start(self._bundle, self._group)
             for asked, row in zip(self._group, batch.rows, strict=True):
                 row.decodes_every_round = row.decodes_every_round or (asked.stream and row.stream is not None)
-            with closing(batch.run()) as rounds:  # type: ignore[type-var]
+            with closing(batch.run()) as rounds:
                 for _ in rounds:
                     for number in list(self._open):
                         self._send(number, batch.rows[number], batch)

@@ -5,10 +5,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from speccompile.bundle.sources import AUDIO
 from speccompile.drafters import NONE
 from speccompile.errors import UnsupportedModelError, UsageError
 from speccompile.plan.plan import DrafterPlan, EnginePlan, Plan, PrecisionPlan, ProvePlan, VerifyPlan
-from speccompile.plan.sources import SourcePlan
+from speccompile.plan.sources import SourceFacts, SourcePlan
 from speccompile.plan.training_plan import TrainingPlan
 from speccompile.progress import log_step
 from speccompile.recipe.engines import BACKEND, PRECISION
@@ -17,6 +18,7 @@ from speccompile.recipe.resources import check_resources, find_resources
 from speccompile.recipe.trees import NO_TREE
 from speccompile.runtime import Bundle, GenerationOptions
 from speccompile.train.answers.generator import FailedResponse, GenerationRequest, Response, capacity, ended
+from speccompile.train.sounds import Sounds
 
 PREFILL_CHUNK = 128
 
@@ -25,6 +27,7 @@ def answer_plan(plan: TrainingPlan) -> Plan:
     """Return the default plan: the target without drafter, float32 on the CPU, with the batch size and the length that
     the responses need."""
     length, source = capacity(plan), plan.target.facts.source
+    hears = source is not None and source.audio is not None
     return Plan(
         name=f"{plan.name}-answers",
         target=plan.target,
@@ -38,13 +41,23 @@ def answer_plan(plan: TrainingPlan) -> Plan:
         engines=(EnginePlan(0, "answers", BACKEND, "cpu", None, PrecisionPlan(PRECISION, None, None)),),
         prove=ProvePlan(None, 1),
         notes=(),
-        source=None if source is None else SourcePlan(min(length, source.positions or length), source),
+        constraints=hears,  # its rules are masks
+        source=None if source is None else SourcePlan(_longest(length, source), source),
     )
 
 
+def _longest(length: int, source: SourceFacts) -> int:
+    """Return the length of the source of a bundle whose texts have `length` tokens: of one that hears all its rows."""
+    positions = source.positions or length
+    return positions if source.audio is not None else min(length, positions)
+
+
 @contextmanager
-def bundle_maker(plan: TrainingPlan, build_plan: Plan, folder: Path, *, remember: bool) -> Iterator["BundleMaker"]:
-    """Build the bundle of `build_plan` into `folder` and open it. remember: use the build cache.
+def bundle_maker(
+    plan: TrainingPlan, build_plan: Plan, folder: Path, *, remember: bool, sounds: Sounds | None = None
+) -> Iterator["BundleMaker"]:
+    """Build the bundle of `build_plan` into `folder` and open it. remember: use the build cache. sounds: of the prompts
+    of a target that hears.
 
     Raise UsageError for a bundle that is too short for the responses or cannot sample, and the errors of a build and of
     `Bundle.open`.
@@ -61,7 +74,7 @@ def bundle_maker(plan: TrainingPlan, build_plan: Plan, folder: Path, *, remember
                 f"the bundle that answers cannot be built: {error}",
                 hint="set train.data.answers to transformers, which needs no bundle",
             ) from error
-    yield BundleMaker(Bundle.open(folder, verify=False), plan)
+    yield BundleMaker(Bundle.open(folder, verify=False), plan, sounds)
 
 
 class BundleMaker:
@@ -69,8 +82,8 @@ class BundleMaker:
 
     words = "the compiled bundle"
 
-    def __init__(self, bundle: Bundle, plan: TrainingPlan) -> None:
-        self._bundle, self._plan = bundle, plan
+    def __init__(self, bundle: Bundle, plan: TrainingPlan, sounds: Sounds | None = None) -> None:
+        self._bundle, self._plan, self._sounds = bundle, plan, sounds
 
     def answer(self, group: Sequence[GenerationRequest]) -> list[Response | FailedResponse]:
         ends, warm = self._plan.target.facts.eos_token_ids, group[0].temperature
@@ -79,7 +92,13 @@ class BundleMaker:
             options = replace(options, temperature=warm, seed=[asked.seed for asked in group])
         self._bundle.reset()  # samples depend on drafts, and drafts on persistent state of earlier groups
         prompts = [asked.tokens for asked in group]
-        if self._plan.target.facts.source is not None:
+        if self._sounds is not None:
+            heard = list(map(self._sounds.asked, prompts))
+            prompts, options = (
+                [each["prompt"] for each in heard],
+                replace(options, audio=[each[AUDIO] for each in heard]),
+            )
+        elif self._plan.target.facts.source is not None:
             prompts, options = [], replace(options, source=prompts)
         found = self._bundle.generate_batch(prompts, options)
         return [ended(each.token_ids, asked.room, ends) for asked, each in zip(group, found, strict=True)]

@@ -27,6 +27,7 @@ from speccompile.train.answers.generator import (
     temperature_of,
 )
 from speccompile.train.answers.store import DONE, FAILED, KEY, SKIPPED, Store, account
+from speccompile.train.sounds import Sounds
 
 COMMAND, OPTION = "speccompile train", "--work"
 
@@ -41,8 +42,9 @@ BYTES = 6
 
 
 def make_answers(
-    plan: TrainingPlan, prompts: Sequence[Prompt], folder: Path, *, bundle: Plan | None = None, remember: bool = True
-) -> Path:
+    plan: TrainingPlan, prompts: Sequence[Prompt], folder: Path, *, bundle: Plan | None = None, remember: bool = True,
+    sounds: Sounds | None = None,
+) -> Path:  # fmt: skip
     """Generate the target's responses to `prompts` by `plan.data` and return `folder`/answers.jsonl: one line per
     prompt, in order. Responses of an interrupted run are reused.
 
@@ -51,7 +53,7 @@ def make_answers(
     equals the number of prompts, and stderr shows the three counts.
 
     bundle: plan to build instead of the target alone, for example with an existing drafter. remember: use the build
-    cache.
+    cache. sounds: of the prompts of a target that hears.
 
     Raise UsageError for a folder of other prompts, another target or other options; PromptError for tokens outside the
     target's vocabulary; BuildError if the disk has no room; SpeccompileError if too many responses fail; and the errors
@@ -70,7 +72,7 @@ def make_answers(
             _check_room(plan, prompts, groups, folder)
             pace = ""
             if groups:
-                with _maker(plan, folder, bundle, remember=remember) as maker:
+                with _maker(plan, folder, bundle, remember=remember, sounds=sounds) as maker:
                     pace = _Run(plan, prompts, store, maker, len(order)).make(groups)
             store.append(skipped)
             found = store.finish(len(prompts))
@@ -89,9 +91,11 @@ def _sorted_out(plan: TrainingPlan, prompts: Sequence[Prompt]) -> tuple[list[int
 
     With this order memory runs out at once or never, and the estimate of the remaining time is never too short."""
     lengths, skipped = dict[int, int](), []
-    most, size = capacity(plan), plan.target.facts.vocabulary_size
+    most, size, source = capacity(plan), plan.target.facts.vocabulary_size, plan.target.facts.source
+    hears = source is not None and source.audio is not None  # whose prompts are numbers of sounds
     for number, (document, tokens) in enumerate(prompts):
-        if (wrong := next((token for token in tokens if not 0 <= token < size), None)) is not None:
+        wrong = None if hears else next((token for token in tokens if not 0 <= token < size), None)
+        if wrong is not None:
             raise PromptError(
                 f"prompt {number} of document {document!r}: received token id {wrong}, expected ids below {size}, the "
                 "size of the target's vocabulary",
@@ -173,13 +177,14 @@ class _Run:
 
 
 def _maker(
-    plan: TrainingPlan, folder: Path, bundle: Plan | None, *, remember: bool
+    plan: TrainingPlan, folder: Path, bundle: Plan | None, *, remember: bool, sounds: Sounds | None
 ) -> AbstractContextManager[TargetGenerator]:
     match plan.data.answers:
         case "bundle":
             from speccompile.train.answers.bundle_generator import answer_plan, bundle_maker
 
-            return bundle_maker(plan, bundle or answer_plan(plan), folder / BUNDLE, remember=remember)
+            decided = bundle or answer_plan(plan)
+            return bundle_maker(plan, decided, folder / BUNDLE, remember=remember, sounds=sounds)
         case "transformers":
             from speccompile.train.answers.transformers_generator import transformers_maker
 

@@ -1,7 +1,10 @@
 """Documents of three kinds: prompts, conversations, text. Errors name the place of an invalid row."""
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from speccompile.errors import RecipeError
@@ -9,7 +12,8 @@ from speccompile.plan.training_plan import CONVERSATIONS, PROMPTS, TEXT
 from speccompile.train.data.rows import Key, Row, key_of, shortened, wrong
 
 FORMS = {
-    PROMPTS: '{"prompt": "text"}, {"messages": [..]}, {"token_ids": [..]} or {"text": ".."}',
+    PROMPTS: '{"prompt": "text"}, {"messages": [..]}, {"token_ids": [..]}, {"text": ".."} or, of a target that hears, '
+    '{"audio": "talk.wav", "language": "en"}',
     CONVERSATIONS: '{"messages": [{"role": "user", "content": ".."}, ..]} or {"conversations": [{"from": "human", '
     '"value": ".."}, ..]}',
     TEXT: '{"text": ".."}, {"token_ids": [..]} or a file of text',
@@ -23,7 +27,7 @@ _SHARE_GPT = {
 """ShareGPT's speaker -> OpenAI's role."""
 
 _KEYS = {
-    PROMPTS: ("prompt", "messages", "token_ids", "text"),
+    PROMPTS: ("prompt", "messages", "token_ids", "text", "audio"),
     CONVERSATIONS: ("messages", "conversations"),
     TEXT: ("text", "token_ids"),
 }
@@ -40,13 +44,30 @@ class Chat:
 
 
 @dataclass(frozen=True)
+class Sound:
+    """Sound of a file. language: the name of what is spoken, None where the row says none."""
+
+    path: Path
+    language: str | None
+
+    @property
+    def key(self) -> int:
+        """Number of 128 bits that is the same for the same file and language."""
+        said = json.dumps([str(self.path), self.language])
+        return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=16).digest())
+
+
+Content = str | tuple[int, ...] | Chat | Sound
+
+
+@dataclass(frozen=True)
 class Document:
-    """Document or part of one. where: file and row, for messages. content: text, token ids or a conversation. answer:
+    """Document or part of one. where: file and row, for messages. content: text, ids, a conversation, a sound. answer:
     the given response, or None. is_first_part: no earlier part exists. is_held_out: its file is the held-out file."""
 
     where: str
     key: Key
-    content: str | tuple[int, ...] | Chat
+    content: Content
     answer: str | None = None
     is_first_part: bool = True
     is_held_out: bool = False
@@ -92,13 +113,17 @@ def _of_row(row: Row, kind: str, *, answered: bool) -> Document:
     if len(given) != 1:
         received = " and ".join(map(repr, given)) or f"the keys {', '.join(map(repr, fields)) or 'none'}"
         raise wrong(where, received, FORMS[kind], f"give one of {', '.join(_KEYS[kind])}, or another train.data.kind")
-    content = _content(given[0], fields, where)
+    content = _content(given[0], fields, row)
     answer = _answer(fields, where) if answered and kind == PROMPTS else None
     return Document(where, key_of(_said(content)), content, answer)
 
 
-def _content(key: str, fields: Mapping[str, Any], where: str) -> str | tuple[int, ...] | Chat:
-    value = fields[key]
+def _content(key: str, fields: Mapping[str, Any], row: Row) -> Content:
+    value, where = fields[key], row.where
+    if key == "audio":
+        language = fields.get("language")
+        path = row.folder / _checked(value, key, where)
+        return Sound(path.resolve(), None if language is None else _checked(language, "language", where))
     if key == "token_ids":
         return _ids(value, key, where)
     if key in ("messages", "conversations") or (key == "prompt" and isinstance(value, list)):
@@ -109,8 +134,10 @@ def _content(key: str, fields: Mapping[str, Any], where: str) -> str | tuple[int
     return _checked(value, key, where)
 
 
-def _said(content: str | tuple[int, ...] | Chat) -> Any:
+def _said(content: Content) -> Any:
     """Return the JSON values that identify a document: equal contents in different rows are one document."""
+    if isinstance(content, Sound):
+        return [str(content.path), content.language]
     if isinstance(content, Chat):
         return [list(map(dict, content.messages)), content.tools]
     return content if isinstance(content, str) else list(content)

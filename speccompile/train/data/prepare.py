@@ -16,7 +16,7 @@ from speccompile.recipe.training_files import Files, find_files
 from speccompile.train.answers import Prompt
 from speccompile.train.data.corpus import Dataset
 from speccompile.train.data.data_cache import about, cached_folder, key_for
-from speccompile.train.data.documents import Document, document_name, read_documents, read_name
+from speccompile.train.data.documents import Document, Sound, document_name, read_documents, read_name
 from speccompile.train.data.rows import hub_stamp, read_rows, shortened, wrong
 from speccompile.train.data.shards import SampleTable, write_texts
 from speccompile.train.data.tokens import (
@@ -27,6 +27,7 @@ from speccompile.train.data.tokens import (
     TokenizedSample,
     check_template,
 )
+from speccompile.train.sounds import Sounds
 
 _FORMAT = 1
 """Version of the cached data, part of its key."""
@@ -142,7 +143,16 @@ def _write_texts(
 
 def _tokenization(plan: TrainingPlan, tokenizer: Any) -> Tokenization:
     facts = plan.target.facts
-    return Tokenization(tokenizer, plan.data, facts.vocabulary_size, has_sources=facts.source is not None)
+    return Tokenization(tokenizer, plan.data, facts.vocabulary_size, facts.source)
+
+
+def find_sounds(plan: TrainingPlan) -> Sounds | None:
+    """Return the sounds of the data of a target that hears, None for another one."""
+    source = plan.target.facts.source
+    if source is None or source.audio is None:
+        return None
+    contents = (document.content for document in _documents(plan, *_files(plan)))
+    return Sounds(plan.target, (each for each in contents if isinstance(each, Sound)))
 
 
 def _answered(made: Tokenization, answers: Path) -> Iterator[TokenizedSample]:

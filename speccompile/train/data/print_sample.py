@@ -12,11 +12,11 @@ _AROUND = 200
 """Number of tokens shown before the first token of the loss mask, and from it on."""
 
 
-def print_sample(corpus: Dataset, tokenizer: Any, number: int = 0) -> str:
+def print_sample(corpus: Dataset, tokenizer: Any, number: int = 0, named: int = 0) -> str:
     """Return a decoded sample with special tokens, its loss mask marked by ⟦ and ⟧; of a long sample, the text around
-    the beginning of the loss mask. tokenizer: None shows token ids."""
+    the beginning of the loss mask. tokenizer: None shows token ids. named: numbers before its tokens."""
     text = corpus.sample(number)
-    begin = max(int(np.argmax(text.learnt)) - _AROUND, 0)
+    begin = max(int(np.argmax(text.learnt)) - _AROUND, named)
     end = min(begin + 2 * _AROUND, len(text.tokens))
     shown = "".join(
         f"{BEGIN}{words}{END}" if learnt else words
@@ -24,7 +24,7 @@ def print_sample(corpus: Dataset, tokenizer: Any, number: int = 0) -> str:
     )
     return (
         f"text {number} of {len(corpus)}, {len(text.tokens)} tokens, of which {int(text.learnt.sum())} are learnt, "
-        f"between {BEGIN} and {END}:\n{'..' if begin else ''}{shown}{'..' if end < len(text.tokens) else ''}"
+        f"between {BEGIN} and {END}:\n{'..' if begin > named else ''}{shown}{'..' if end < len(text.tokens) else ''}"
     )
 
 

@@ -27,13 +27,14 @@ Key = int
 @dataclass(frozen=True)
 class Row:
     """Row of a file. where: file and line, for messages. value: a table's row. text: a text file or a piece of one.
-    key: key of the whole file. begins: whether it is the first piece."""
+    key: key of the whole file. begins: whether it is the first piece. folder: from which its relative paths start."""
 
     where: str
     value: Any = None
     text: str | None = None
     key: Key = 0
     begins: bool = True
+    folder: Path = Path()
 
 
 def read_rows(files: Files) -> Iterator[Row]:
@@ -74,7 +75,7 @@ def _json_lines(path: Path) -> Iterator[Row]:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             if line.strip():
                 where = f"{path}, line {number}"
-                yield Row(where, _parsed(line, where, "write one object a line"))
+                yield Row(where, _parsed(line, where, "write one object a line"), folder=path.parent)
 
 
 def _json(path: Path) -> Iterator[Row]:
@@ -86,7 +87,7 @@ def _json(path: Path) -> Iterator[Row]:
         return
     values = _parsed(path.read_bytes().removeprefix(b"\xef\xbb\xbf"), str(path), "write a list of objects")
     for number, value in enumerate(values if isinstance(values, list) else [values], 1):
-        yield Row(f"{path}, row {number}", value)
+        yield Row(f"{path}, row {number}", value, folder=path.parent)
 
 
 def _parsed(data: bytes, where: str, hint: str) -> Any:
@@ -105,7 +106,7 @@ def _parquet(path: Path) -> Iterator[Row]:
         for batch in file.iter_batches(batch_size=256):
             for value in batch.to_pylist():
                 number += 1
-                yield Row(f"{path}, row {number}", value)
+                yield Row(f"{path}, row {number}", value, folder=path.parent)
     except (arrow.ArrowException, OSError, ValueError) as error:  # also for corrupt pages
         raise RecipeError(
             f"{path}: expected a table in Parquet: {str(error).partition(chr(10))[0]}", hint="write the file again"

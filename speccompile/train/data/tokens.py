@@ -4,17 +4,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from jinja2 import TemplateError, TemplateSyntaxError
 
 from speccompile.errors import RecipeError
 from speccompile.index.chunking import batched_by_size
+from speccompile.plan.sources import SourceFacts
 from speccompile.plan.training_plan import PROMPTS, TEXT, DataPlan
 from speccompile.recipe.training_data import marks_answers
-from speccompile.train.data.documents import Chat, Document
+from speccompile.train.data.documents import Chat, Document, Sound
 from speccompile.train.data.rows import shortened, wrong
+from speccompile.train.sounds import NUMBERS, name_sound
 
 FIRST_GUESSED = 2
 """Position of the first draft token in a sample: the first anchor is token 1."""
@@ -75,10 +77,12 @@ class TokenizedSample:
 class Tokenization:
     """Tokenization of documents to samples of at most `plan.length` tokens, or to prompts, with counts."""
 
-    def __init__(self, tokenizer: Any, plan: DataPlan, vocabulary: int, *, has_sources: bool = False) -> None:
+    def __init__(self, tokenizer: Any, plan: DataPlan, vocabulary: int, source: SourceFacts | None = None) -> None:
         """tokenizer: of transformers; None if the target has none and the data is token ids. vocabulary: number of the
-        target's tokens. has_sources: its encoder reads the prompts, so that a response is a text of its own."""
-        self.has_sources = has_sources
+        target's tokens. source: of a target whose encoder reads the prompts, so that a response is a text of its
+        own."""
+        self.has_sources, self.hears = source is not None, source is not None and source.audio is not None
+        self.languages = () if source is None else tuple(source.languages)
         self.tokenizer, self.plan, self.vocabulary, self.counts = tokenizer, plan, vocabulary, DataStatistics()
         self.before = [] if tokenizer is None else _put_before(tokenizer)
 
@@ -130,16 +134,41 @@ class Tokenization:
                         yield document, next(found)
                     case Chat():
                         yield document, []
+                    case Sound() as sound:
+                        yield document, name_sound(sound, self.languages)
                     case ids:
                         yield document, list(ids)
 
     def _readable(self, document: Document) -> Document:
+        if isinstance(document.content, Sound) != self.hears:
+            received, expected = ("a text", "a sound") if self.hears else ("a sound", "a text")
+            hint = 'write {"audio": "talk.wav"}' if self.hears else "this target reads none"
+            raise wrong(document.where, received, f"{expected}, as this target reads", hint)
+        if isinstance(document.content, Sound):
+            self._check_sound(document.content, document.where)
+            return document if document.answer is None or self.tokenizer is not None else self._untold(document)
         if self.tokenizer is None and not (isinstance(document.content, tuple) and document.answer is None):
-            raise wrong(
-                document.where, "words", "token ids: the target has no tokenizer.json",
-                'write {"token_ids": [1, 2, 3]}, or add the tokenizer to the target\'s folder',
-            )  # fmt: skip
+            return self._untold(document)
         return document
+
+    def _untold(self, document: Document) -> NoReturn:
+        raise wrong(
+            document.where, "words", "token ids: the target has no tokenizer.json",
+            'write {"token_ids": [1, 2, 3]}, or add the tokenizer to the target\'s folder',
+        )  # fmt: skip
+
+    def _check_sound(self, sound: Sound, where: str) -> None:
+        """Raise RecipeError for a file that is not there, and for a language that the target does not know."""
+        if not sound.path.is_file():
+            raise wrong(where, f"the sound {sound.path}, which is no file", "the path of a sound's file", "correct it")
+        if self.languages and sound.language not in self.languages:
+            received = "no language" if sound.language is None else f"the language {shortened(sound.language)}"
+            shown = ", ".join(sorted(self.languages)[:6]) + (", .." if len(self.languages) > 6 else "")
+            raise wrong(where, received, f"one of the target's: {shown}", 'write {"audio": .., "language": "en"}')
+        if sound.language is not None and not self.languages:
+            raise wrong(
+                where, f"the language {shortened(sound.language)}", "none: the target knows one", "leave it out"
+            )
 
     def _ids(self, texts: list[str], *, special: bool) -> list[list[int]]:
         """Tokenize texts. With `special`, add special tokens; without, split long texts into passages for all cores."""
@@ -190,9 +219,11 @@ class Tokenization:
 
     def _checked(self, ids: Sequence[int], document: Document) -> np.ndarray:
         """Return the ids as int32 [T]. Raise RecipeError for an id outside the target's vocabulary."""
+        named = NUMBERS if self.hears else 0  # which are no tokens
         try:
             tokens = np.asarray(ids, np.int64)
-            outside = tokens[(tokens < 0) | (tokens >= self.vocabulary)]
+            known = tokens[named:]
+            outside = known[(known < 0) | (known >= self.vocabulary)]
         except OverflowError:
             outside = np.asarray([each for each in ids if not 0 <= each < self.vocabulary], object)
         if len(outside):

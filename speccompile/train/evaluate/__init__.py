@@ -23,6 +23,7 @@ from speccompile.train.evaluate.differences import Difference, differences
 from speccompile.train.evaluate.evaluated import Evaluated, best
 from speccompile.train.evaluate.rounds import Answer, SimulatedDecoding, answer, simulate_rounds
 from speccompile.train.evaluate.texts import batches, prompts_of
+from speccompile.train.sounds import Sounds
 from speccompile.train.teacher import Teacher
 
 __all__ = [
@@ -79,16 +80,18 @@ def evaluate(
     found = Evaluated(step, seconds, counts, simulate_rounds(learner, teacher, answers, tokens), loss=loss)
     if run is None:
         return found
-    compiled = _run(run, answers, tokens)
+    compiled = _run(run, answers, tokens, teacher.sounds)
     apart = differences(learner, teacher, found.simulated, compiled, tokens)
     _warn(run.checkpoint, [each for each in apart if not each.is_near_tie], found.simulated, compiled)
-    own = _run(run, answers, None) if run.own and not _is_chain(run.checkpoint, tokens) else None
+    own = _run(run, answers, None, teacher.sounds) if run.own and not _is_chain(run.checkpoint, tokens) else None
     return replace(found, compiled=compiled, own=own, differences=apart)
 
 
-def _run(run: Run, answers: Sequence[Answer], tokens: int | None) -> SimulatedDecoding:
+def _run(run: Run, answers: Sequence[Answer], tokens: int | None, sounds: Sounds | None) -> SimulatedDecoding:
     prompts = [each.prompt for each in answers]
-    return run_checkpoint(run.checkpoint, prompts, run.max_new_tokens, run.work, tokens=tokens, remember=run.remember)
+    return run_checkpoint(
+        run.checkpoint, prompts, run.max_new_tokens, run.work, tokens=tokens, remember=run.remember, sounds=sounds
+    )
 
 
 def _is_chain(checkpoint: Checkpoint, tokens: int) -> bool:

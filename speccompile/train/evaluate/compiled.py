@@ -7,6 +7,7 @@ from speccompile.measure.compare.subprocess_job import run_apart
 from speccompile.progress import log_step
 from speccompile.train.evaluate.checkpoint import Checkpoint
 from speccompile.train.evaluate.rounds import Answer, SimulatedDecoding, cut
+from speccompile.train.sounds import Sounds
 
 _MODULE = "speccompile.train.evaluate.subprocess_job"
 
@@ -19,17 +20,20 @@ def run_checkpoint(
     *,
     tokens: int | None,
     remember: bool = True,
+    sounds: Sounds | None = None,
 ) -> SimulatedDecoding:
     """Compile a checkpoint and continue the prompts with it, in a separate process, with full draft length.
 
-    tokens: length of a chain, None for the recipe's shape. work: an existing folder for the temporary bundle.
-    remember: use the build cache, which stores the results of the target's steps. Raise the errors of a build,
-    PromptError for prompts that the bundle cannot take, and EngineError if the process ended without an answer.
+    tokens: length of a chain, None for the recipe's shape. work: a folder for the temporary bundle. sounds: of the
+    prompts of a target that hears. remember: use the build cache, which stores the results of the target's steps.
+    Raise the errors of a build, PromptError for prompts that the bundle cannot take, and EngineError if the process
+    ended without an answer.
     """
     job = {
         "recipe": str(checkpoint.recipe),
         "settings": checkpoint.settings(tokens),
         "prompts": [list(prompt) for prompt in prompts],
+        "sounds": None if sounds is None else list(map(sounds.asked, prompts)),
         "max_new_tokens": max_new_tokens,
         "work": str(work.resolve()),
         "remember": remember,

@@ -18,6 +18,7 @@ from speccompile.compiler.step.monkeypatch import patched_attribute
 from speccompile.drafters.trainable import TrainableDrafter
 from speccompile.progress import progress_counter
 from speccompile.train.evaluate.drafted import device_of, draft, inference_mode, read
+from speccompile.train.sounds import Sounds
 from speccompile.train.teacher import Teacher
 
 BATCH = 8
@@ -62,10 +63,10 @@ class SimulatedDecoding:
 @torch.no_grad()
 def answer(
     model: nn.Module, prompts: Iterable[Sequence[int]], max_new_tokens: int, ends: Sequence[int], capacity: int,
-    start: Sequence[int] = (),
+    start: Sequence[int] = (), sounds: Sounds | None = None,
 ) -> list[Answer]:  # fmt: skip
     """Return greedy continuations of the prompts by the target, a language model of transformers, or its answers,
-    which begin with `start`, if its encoder reads the prompts.
+    which begin with `start`, if its encoder reads the prompts; `sounds` are those of a target that hears.
 
     Prompts are not batched: padding would change logits. ends: end-of-sequence tokens; capacity: maximum number of
     tokens of a bundle, prompt and new tokens together. The model's generation config is ignored, as in the compiled
@@ -74,9 +75,10 @@ def answer(
     prompts, answers = list(prompts), []
     with progress_counter("decoding with the target", len(prompts), "prompts") as advance:
         for prompt in prompts:
-            room = max(min(max_new_tokens, capacity - len(start or prompt)), 0)
+            begin = start if sounds is None else sounds.start(prompt)
+            room = max(min(max_new_tokens, capacity - len(begin or prompt)), 0)
             if isinstance(model, SourcedModel):
-                new = model.answer(prompt, start, room, ends)
+                new = model.answer(prompt if sounds is None else sounds.hear([prompt])[0], begin, room, ends)
             else:
                 new = _continue(model, prompt, room, ends) if room else []
             answers.append(Answer(tuple(prompt), tuple(new)))

@@ -18,7 +18,8 @@ def _run(job: dict[str, Any]) -> dict[str, Any]:
         build_plan(plan, output, notes=(), prove=False, remember=job["remember"])
         bundle = Bundle.open(output, verify=False)
         settings = {"max_new_tokens": job["max_new_tokens"], "adaptive": False}
-        read = [{"prompt": each} if plan.source is None else {"source": each} for each in job["prompts"]]
+        name = "prompt" if plan.source is None else "source"
+        read = job["sounds"] or [{name: each} for each in job["prompts"]]
         found = [bundle.generate(**each, **settings) for each in read]
     tokens, kind = plan.drafter.tokens, plan.drafter.tree.kind
     return {

@@ -22,8 +22,9 @@ def attend_masked(model: ir.Model) -> int:
     where mask hides committed rows after the length or outside the attention window. The softmax is float32 in every
     precision. If the in-step rows are committed unchanged, keys = speccompile::Commit(key_cache, key_rows), and their
     bias is moved to the columns that they then have: a key has the same column in every window. Otherwise keys =
-    Concat(key_cache, key_rows). Sinks are one more column of the scores, dropped after the softmax. Over latent rows
-    the product is the sum of two products, one for each part of the keys.
+    Concat(key_cache, key_rows), or the cache alone where no rows are in-step, as of a source. Sinks are one more column
+    of the scores, dropped after the softmax. Over latent rows the product is the sum of two products, one for each part
+    of the keys.
 
     Not ONNX's Attention: TensorRT refuses its `softcap` and its `softmax_precision`, and without the latter sums
     float16 scores in float16.
@@ -36,7 +37,10 @@ def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
     heads, groups, batch = static_size(query, 1), static_size(key_rows, 1), size_or_same(key_cache, 0)
     softcap = node.attributes["softcap"].as_float()
     key, value = _written(key_cache, key_rows, length), _written(value_cache, value_rows, length)
-    if key is not None and value is not None:
+    is_source = key_rows.shape[2] == 0
+    if is_source:
+        keys, values, mask = key_cache, value_cache, _committed(nodes, node)
+    elif key is not None and value is not None:
         keys, values, mask = key, value, _mask_in_place(nodes, node)
     else:
         keys, values = (nodes("Concat", *pair, axis=2) for pair in ((key_cache, key_rows), (value_cache, value_rows)))
@@ -45,7 +49,7 @@ def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
     if softcap > 0:
         cap = nodes.number(softcap)
         scores = nodes("Mul", nodes("Tanh", nodes("Div", scores, cap)), cap)
-    if heads > groups and query.shape[2] != 1:  # for one token the mask is broadcast
+    if heads > groups and query.shape[2] != 1 and not is_source:  # for one token the mask is broadcast
         mask = nodes("Concat", *[mask] * (heads // groups), axis=2)  # [B, 1, shared * T, C]
     weights = _weights(nodes, node, nodes("Add", scores, mask))
     read, rows = (keys, key_rows) if neutral.is_latent(node.op_type) else (values, value_rows)

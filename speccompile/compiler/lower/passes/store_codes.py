@@ -20,8 +20,9 @@ def store_codes(model: ir.Model, bits: Mapping[str, int]) -> int:
     or after the commit, reads DecodeInt8(codes, scales). With 4 bits DecodeInt4(codes, scales): two codes in a
     byte, int8 [B, G, S, D / 2], and scales float32 [B, G, S, 2].
 
-    No row is quantized again: a commit moves the codes that attention has read. Raise AssertionError if anything but
-    Attend and Commit reads a cache.
+    No row is quantized again: a commit moves the codes that attention has read. A Concat of committed and in-step rows,
+    for attention with a bias of each distance, reads what they decode to as well. Raise AssertionError if anything else
+    reads a cache.
     """
     graph, fired = model.graph, 0
     for cache in [value for value in graph.inputs if value.name in bits]:
@@ -51,14 +52,16 @@ def _store(graph: ir.Graph, cache: ir.Value, pair: tuple[ir.Value, ir.Value], de
     decoded.outputs[0].type, decoded.outputs[0].shape = cache.type, cache.shape
     is_read = False
     for node, index in list(cache.uses()):
-        assert node.domain == neutral.DOMAIN, f"{node.op_type} reads the cache {cache.name}"
-        if neutral.is_attend(node.op_type) and index in _ATTEND_CACHES:
+        is_neutral = node.domain == neutral.DOMAIN
+        if (is_neutral and neutral.is_attend(node.op_type) and index in _ATTEND_CACHES) or node.op_type == "Concat":
             if not is_read:
                 graph.insert_before(_first_reader(graph, cache), decoded)
                 is_read = True
             node.replace_input_with(index, decoded.outputs[0])
         else:
-            assert (node.op_type, index) == ("Commit", 0), f"{node.op_type} reads the cache {cache.name}"
+            assert (is_neutral, node.op_type, index) == (True, "Commit", 0), (
+                f"{node.op_type} reads the cache {cache.name}"
+            )
             _commit(graph, node, pair, decode)
 
 

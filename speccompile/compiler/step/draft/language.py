@@ -3,13 +3,14 @@
 import torch
 from torch import Tensor
 
+from speccompile.bundle.caches import QUANTIZED_KINDS
 from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.decoder import Decoder, no_tree
 from speccompile.compiler.step.draft import Accepted, State
 from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
 from speccompile.compiler.step.draft.own_text import OwnText, OwnTokens, TargetText
 from speccompile.compiler.step.draft.vocabulary import FirstTokens
-from speccompile.contract import CACHED_KINDS, FLOAT_CACHE
+from speccompile.contract import FLOAT_CACHE
 
 
 def cache_states(decoder: Decoder, prefix: str, first: int = 0) -> list[State]:
@@ -17,7 +18,7 @@ def cache_states(decoder: Decoder, prefix: str, first: int = 0) -> list[State]:
     second, without layers that it skips or that attend to another layer's keys and values. first: number of the first
     layer."""
     numbered = ((name.rpartition("."), shape) for name, shape in decoder.cache_shapes().items())
-    stored = dict.fromkeys(CACHED_KINDS, decoder.shape.dtype)
+    stored = dict.fromkeys(QUANTIZED_KINDS, decoder.shape.dtype)
     return [
         State(f"{prefix}.{kind}.{first + int(layer)}", torch.float32, shape, cache=stored.get(kind, FLOAT_CACHE))
         for (kind, _, layer), shape in numbered

@@ -13,6 +13,7 @@
 #include "images.h"
 #include "prompts.h"
 #include "response.h"
+#include "tables.h"
 
 namespace spc::http {
 namespace {
@@ -188,6 +189,7 @@ void App::generate(Exchange& exchange, bool is_chat) {
     one.prompts = {prompt};
     requests.push_back(open->service.submit(one, {client, client + ":" + asked.salt, true, asked.priority}));
   }
+  asked.options.images.clear();  // whose pixels the sequences drop once they are encoded
   for (const auto& request : requests) ready.watch(*request);
   if (asked.stream)
     answer_events(exchange, asked, requests, ready.descriptor());

@@ -1,7 +1,11 @@
 #include "images.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
+#include <mutex>
+#include <string_view>
+#include <utility>
 
 #include "../../base64.h"
 #include "../../contract_table.h"
@@ -12,6 +16,7 @@
 #include "conversation.h"
 #include "errors.h"
 #include "prompts.h"
+#include "tables.h"
 
 namespace spc::http {
 namespace {
@@ -37,6 +42,26 @@ size_t head_of(const std::string& url) {
   return at > kind.size() && first.compare(at, end.size(), end) == 0 ? at + end.size() : 0;
 }
 
+// The fault of a text that is no base64, and what to do about it (runtime/images/data_urls.py).
+std::pair<std::string, std::string> base64_problem(std::string_view text) {
+  constexpr size_t kLost = 3;  // letters that four lack where one stands alone, which is less than a byte
+  const std::string whole = "encode the whole file";
+  const size_t count = text.find_last_not_of('=') + 1, ends = text.size() - count, lacks = (4 - count % 4) % 4;
+  const auto is_letter = [](char each) { return std::isalnum(static_cast<unsigned char>(each)) || each == '+' || each == '/'; };
+  const auto at = static_cast<size_t>(std::find_if_not(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(count), is_letter) - text.begin());
+  if (at < count) {
+    const char wrong = text[at];
+    const std::string said = "character " + std::to_string(at + 1) + " is " + python_repr(first_characters(std::string(text.substr(at, 4)), 1)) +
+                             ", expected A to Z, a to z, 0 to 9, + and /";
+    if (std::string_view(" \t\r\n").find(wrong) != std::string_view::npos) return {said, "leave out spaces and line ends, as base64 -w0 FILE does"};
+    if (wrong == '-' || wrong == '_') return {said, "write + in place of -, and / in place of _"};
+    return {said, wrong == '%' ? "send the text as it is, not percent-encoded" : whole};
+  }
+  if (lacks == kLost) return {"it has " + std::to_string(count) + " letters, which no number of bytes has", whole};
+  if (ends != lacks) return {"it has " + std::to_string(count) + " letters and then " + std::to_string(ends) + " times '=', expected " + std::to_string(lacks) + " times", whole};
+  return {"its last letter has bits that belong to no byte", whole};
+}
+
 std::string data_of(const Json& url, const std::string& where) {
   const size_t head = url.is_text() ? head_of(url.text()) : 0;
   if (!head)
@@ -48,8 +73,9 @@ std::string data_of(const Json& url, const std::string& where) {
     refuse(where + ": received a URL of " + std::to_string(text.size()) + " characters, expected at most " + std::to_string(kMostPictureBytes) + " bytes",
            "give a smaller picture");
   const std::optional<std::string> data = from_base64(std::string_view(text).substr(head));
-  if (!data) refuse(where + ": the picture is no base64", "encode the whole file");
-  return *data;
+  if (data) return *data;
+  const auto [problem, hint] = base64_problem(std::string_view(text).substr(head));
+  refuse(where + ": the picture is no base64: " + problem, hint);
 }
 
 bool is_low(const Json& detail, const std::string& where) {
@@ -62,17 +88,51 @@ bool is_low(const Json& detail, const std::string& where) {
   }
 }
 
+std::atomic<int64_t> held_bytes{0};
+
+// Return pixels that are counted as long as they live. Throws RequestError where those of all requests are too many.
+std::shared_ptr<const images::Pixels> counted(std::shared_ptr<const images::Pixels> pixels) {
+  const auto size = static_cast<int64_t>(pixels->data.size());
+  const images::Pixels* const known = pixels.get();
+  std::shared_ptr<const images::Pixels> found(known, [own = std::move(pixels), size](const images::Pixels*) mutable {
+    own.reset();
+    held_bytes -= size;
+  });
+  if (const int64_t all = held_bytes += size; all > kMostHeldBytes)
+    throw RequestError(503, "other requests have pictures of " + std::to_string((all - size) >> 20) + " MiB of pixels already", "", "overloaded").of_kind(kUnavailable).with("Retry-After", "1");
+  return found;
+}
+
+// One picture at a time: a file of some kilobytes may become 200 MB, and the rounds of others need the processor.
+std::shared_ptr<const images::Pixels> decoded(const std::string& data, const std::string& where) {
+  static std::mutex turn;
+  const std::lock_guard<std::mutex> held(turn);
+  return counted(images::decode(data, where));
+}
+
 images::GivenPicture picture_of(const Json& part, const std::string& where, size_t number) {
   const Json& given = part[kPart];
   const bool is_object = given.type() == Json::Type::kObject;
   const std::string data = data_of(is_object ? given["url"] : given, where);
   const bool low = is_object && is_low(given["detail"], where + ".image_url.detail");
   try {
-    return {images::decode(data, "images[" + std::to_string(number) + "]"), low};
+    return {decoded(data, "images[" + std::to_string(number) + "]"), low};
   } catch (const Error& error) {
     if (error.kind != Kind::kPrompt && error.kind != Kind::kEngine) throw;
     refuse(error.message, error.hint);
   }
+}
+
+// Throws RequestError for more pictures than a request may have: a body of some kilobytes may name any number of pixels.
+void check_pixels(const std::vector<images::GivenPicture>& pictures) {
+  if (static_cast<int64_t>(pictures.size()) > kMostPictures)
+    refuse("received more than " + std::to_string(kMostPictures) + " pictures, expected at most " + std::to_string(kMostPictures), "give fewer");
+  size_t bytes = 0;
+  for (const images::GivenPicture& each : pictures) bytes += each.pixels->data.size();
+  if (bytes > static_cast<size_t>(kMostPixelBytes))
+    refuse("received " + std::to_string(pictures.size()) + " or more pictures with " + std::to_string(bytes >> 20) + " MiB of pixels, expected at most " +
+               std::to_string(kMostPixelBytes >> 20) + " MiB in a request",
+           "give smaller pictures, or fewer", "limit_exceeded");
 }
 
 // A message's parts as templates know them.
@@ -103,6 +163,7 @@ std::optional<ShownMessages> shown_messages(const Json& body, const Bundle& bund
         const Json& part = messages[number]["content"].list()[place];
         const std::string where = "messages[" + std::to_string(number) + "].content[" + std::to_string(place) + "]";
         is_picture(part) ? found.pictures.push_back(picture_of(part, where, found.pictures.size())) : texts.push_back(part);
+        check_pixels(found.pictures);
       }
       message.set("content", texts);
     }

@@ -10,8 +10,6 @@
 
 namespace spc::http {
 
-constexpr int64_t kMostPicturesBody = 48 << 20;  // bytes of a request with pictures: room for one of 32 MiB as base64, with its text
-
 // Messages with pictures. rest: the body without them, which is checked like any other; pictures: in their order.
 struct ShownMessages {
   Json rest;

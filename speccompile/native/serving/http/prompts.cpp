@@ -11,12 +11,14 @@
 
 namespace spc::http {
 
+constexpr const char* kTooLong = "shorten it, or let truncate_prompt_tokens: -1 drop its first tokens";
+
 void check_bytes(const std::string& text, const Bundle& bundle, const char* field) {
   const int64_t capacity = bundle.manifest().max_length, most = tokenizer_of(bundle).longest_token_bytes() * capacity;
   if (most == 0 || static_cast<int64_t>(text.size()) <= most) return;
   throw RequestError(400, "This model's maximum context length is " + std::to_string(capacity) + " tokens, which are " + std::to_string(most) +
                               " bytes of text at most, and " + field + " has " + std::to_string(text.size()) + " bytes",
-                     field, "context_length_exceeded", "shorten it");
+                     field, "context_length_exceeded", kTooLong);
 }
 
 namespace {
@@ -68,7 +70,7 @@ void check_length(size_t size, const Bundle& bundle, const char* field) {
   if (static_cast<int64_t>(size) < most) return;
   throw RequestError(400, "This model's maximum context length is " + std::to_string(most) + " tokens, and " + field + " has " + std::to_string(size) +
                               ": no token would fit behind them",
-                     field, "context_length_exceeded", "shorten it");
+                     field, "context_length_exceeded", kTooLong);
 }
 
 const Text& tokenizer_of(const Bundle& bundle) {

@@ -142,6 +142,8 @@ void check_unicode(const Json& value, const std::string& where) {
 
 ParsedRequest read_completion(const Json& body, const Bundle& bundle, const ReadSettings& settings) {
   const Json fields = validate_completion(body);
+  if (bundle.manifest().source)  // that hears: others are not served
+    throw RequestError(400, "prompt: received a text, but this model hears", "prompt", "", std::string("use ") + kTranscriptionsUrl);
   ParsedRequest made;
   const int64_t most = whole_or(fields, "max_tokens", kCompletionTokens);
   made.prompts = prompts_of(fields["prompt"], bundle, kept_tokens(fields, bundle, most));

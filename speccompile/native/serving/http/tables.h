@@ -24,7 +24,7 @@ struct ToolCallFormat {
 };
 
 
-// speccompile.serving.http.connection_limits, .app, .requests, .fields
+// speccompile.serving.http.connection_limits, .app, .requests, .fields, .images
 inline constexpr int64_t kDefaultHeaderBytes = 32768;
 inline constexpr int64_t kDefaultHeaders = 100;
 inline constexpr double kDefaultHeaderSeconds = 10.0;
@@ -35,6 +35,9 @@ inline constexpr int64_t kSpareDescriptors = 96;
 inline constexpr int64_t kReserve = 8;
 inline constexpr const char* kReservedPaths[] = {"/health", "/metrics"};
 inline constexpr int64_t kMaxBodyBytes = 4194304;
+inline constexpr int64_t kMostPicturesBody = 50331648;
+inline constexpr int64_t kMostPixelBytes = 536870912;
+inline constexpr int64_t kMostHeldBytes = 2147483648;
 inline constexpr int64_t kCompletionTokens = 16;
 inline constexpr const char* kChatUrl = "/v1/chat/completions";
 inline constexpr const char* kCompletionsUrl = "/v1/completions";

@@ -52,12 +52,12 @@ struct File {
   int64_t size, nanoseconds;  // of its last use
 };
 
-// The files of a folder. Throws std::filesystem::filesystem_error.
+// The files of a folder, links followed. Throws std::filesystem::filesystem_error.
 std::vector<File> files_of(const std::string& folder) {
   std::vector<File> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     struct stat status;
-    if (lstat(entry.path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;  // removed meanwhile
+    if (stat(entry.path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;  // removed meanwhile
     found.push_back({entry.path().filename().string(), status.st_ino, status.st_size, status.st_mtim.tv_sec * int64_t{1000000000} + status.st_mtim.tv_nsec});
   }
   return found;
@@ -92,7 +92,7 @@ std::optional<SlotContent> KeptSessions::restore(const TokenIds& prompt, const S
   auto ahead = std::exchange(ahead_, std::nullopt);
   look();
   while (const Key* const best = longest(prompt, salted, sharing.adapter, held)) {
-    const std::string path = folder_ + "/" + best->first;
+    const std::string path = path_of(*best);
     try {
       const bool is_ahead = ahead && ahead->second.valid() && ahead->first == *best;
       SlotContent content = sessions_.restore(path, is_ahead ? ahead->second.get() : sessions_.read(path), slot, sharing.adapter);
@@ -110,7 +110,7 @@ void KeptSessions::read_ahead(const TokenIds& prompt, const Sharing& sharing, in
   look();
   const Key* const best = longest(prompt, salt_hash(sharing.salt), sharing.adapter, held);
   if (!best) return;
-  const std::string path = folder_ + "/" + best->first;
+  const std::string path = path_of(*best);
   ahead_.emplace(*best, std::async(std::launch::async, [this, path] { return sessions_.read(path); }));
 }
 
@@ -142,7 +142,7 @@ void KeptSessions::keep(const Sharing& sharing, const std::optional<SlotContent>
   look();
   std::map<std::string, const Known*> files;
   for (const auto& [key, known] : known_)
-    if (known) files[key.first] = &*known;
+    if (known) files[std::get<0>(key)] = &*known;
   std::unique_lock<std::mutex> held(mutex_);
   for (const auto& [name, known] : pending_) files[name] = &known;
   std::vector<std::string> inside;
@@ -169,6 +169,8 @@ void KeptSessions::keep(const Sharing& sharing, const std::optional<SlotContent>
   changed_.notify_all();
 }
 
+std::string KeptSessions::path_of(const Key& key) const { return folder_ + "/" + std::get<0>(key); }
+
 // Read the beginnings of files that are new, and forget those that have gone.
 void KeptSessions::look() {
   std::vector<File> found;
@@ -181,7 +183,7 @@ void KeptSessions::look() {
   std::vector<Key> fresh;
   for (const File& file : found) {
     if (!is_session(file.name)) continue;
-    const Key key(file.name, file.inode);
+    const Key key(file.name, file.inode, file.size);
     const auto before = known_.find(key);
     if (before == known_.end())
       fresh.push_back(key);
@@ -191,7 +193,7 @@ void KeptSessions::look() {
   known_ = std::move(known);
   for (const Key& key : fresh) {
     try {
-      SavedSessions::Start start = sessions_.start(folder_ + "/" + key.first);
+      SavedSessions::Start start = sessions_.start(path_of(key));
       const auto salt = start.notes.find(kSalt);
       known_[key] = Known{std::move(start.tokens), salt == start.notes.end() ? std::nullopt : std::optional<std::string>(salt->second),
                           start.same_drafter, start.adapter, start.written};

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -58,7 +59,8 @@ class KeptSessions {
     std::string adapter;
     int64_t written;
   };
-  using Key = std::pair<std::string, uint64_t>;  // name and inode
+  // Name, inode and size: a file that is still being copied into the folder is looked at again when it is whole.
+  using Key = std::tuple<std::string, uint64_t, int64_t>;
   struct Waiting {
     std::string name;
     SessionFile file;
@@ -66,6 +68,7 @@ class KeptSessions {
     size_t bytes;
   };
 
+  std::string path_of(const Key& key) const;
   void look();
   void pass_over(const Key& key, const std::string& message);
   const Key* longest(const TokenIds& prompt, const std::string& salted, const std::string& adapter, int64_t held) const;

@@ -23,6 +23,7 @@ export class Conversation {
     this._views = [];
     this._running = null;
     this._edited = null;
+    this._former = null;
     this.exchanges = [];
     this.onEdit = () => {};
     this._follows = true;
@@ -79,10 +80,12 @@ export class Conversation {
     this._running?.abort();
   }
 
-  /** Ask something. An edited message takes the place of the last one. pictures: {name, url} of each. */
-  ask(asked, pictures = []) {
+  /** Ask something. An edited message takes the place of the last one. pictures: {name, url} of each. former: the
+   * exchange whose answer this one replaces, as soon as something comes. */
+  ask(asked, pictures = [], former = null) {
     if (this._edited) this._drop();
     const exchange = { asked, pictures, answer: "", marks: [], isText: !this._settings.bundle.chat, stats: emptyStats(), end: null, error: null, isOpen: true };
+    if (former?.answer) this._former = former;
     this.exchanges.push(exchange);
     this._show(exchange);
     this._follows = true;
@@ -91,8 +94,8 @@ export class Conversation {
 
   _again() {
     this._page.notice("");
-    const { asked, pictures } = this._drop();
-    this.ask(asked, pictures);
+    const former = this._drop();
+    this.ask(former.asked, former.pictures, former);
     this._page.focus();
   }
 
@@ -160,10 +163,21 @@ export class Conversation {
       if (this._running === running) this._running = null;
       exchange.isOpen = false;
       this._draw(exchange);
+      if (this._former) this._keepFormer(exchange);
       this._settle();
       this._save();
       this._told = null;
     }
+  }
+
+  /** Show the former answer again: nothing has come in its place. */
+  _keepFormer(exchange) {
+    const { answer, marks, stats, end, error } = this._former;
+    this._former = null;
+    if (exchange.end && exchange.end !== "stopped") return; // its answer is empty
+    Object.assign(exchange, { answer, marks, stats, end: exchange.error ? null : end, error: exchange.error ?? error });
+    this._told = null; // those who listen have heard it
+    if (this.exchanges.includes(exchange)) this.drawAgain();
   }
 
   async _receive(exchange, signal) {
@@ -188,6 +202,7 @@ export class Conversation {
   _append(exchange, text, marks) {
     const start = exchange.answer.length;
     exchange.answer += text;
+    if (text) this._former = null;
     marks?.add(start, exchange.answer.length);
   }
 
@@ -246,7 +261,8 @@ export class Conversation {
 
   _save() {
     this._isChanged = true;
-    const lost = this._isLeft ? null : saveConversation(this.exchanges);
+    const kept = this._former && this.exchanges.length ? [...this.exchanges.slice(0, -1), this._former] : this.exchanges;
+    const lost = this._isLeft ? null : saveConversation(kept);
     if (!lost || this._lost === lost) return;
     this._lost = lost;
     this._page.notice(

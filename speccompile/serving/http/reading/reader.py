@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 import anyio.to_thread
 
+from speccompile.serving.http.images import HeldPictures
 from speccompile.serving.http.reading.limited_bundle import (
     Compile,
     ConstraintCache,
@@ -41,6 +42,7 @@ class Reader:
 
     def __init__(self, bundle: "Texts", name: str, limits: ReadLimits, folder: Path | None = None) -> None:
         self._bundle, self._name, self._limits = bundle, name, limits
+        self._held = HeldPictures()
         self._kept = ConstraintCache(lambda: bundle.grammars)
         self._threads, self._compiling = anyio.CapacityLimiter(_THREADS), anyio.CapacityLimiter(_COMPILING)
         self._children = None if folder is None else ReaderProcesses(folder, name, limits)
@@ -51,6 +53,11 @@ class Reader:
     async def request(self, task: str, data: bytes, *, speculative: bool) -> ParsedRequest:
         """Return the request in a body. speculative: default of requests that do not set it. Raise RequestError or
         OverloadedError, as the other methods do. Cancelling it ends a child that reads the body."""
+        asked = await self._asked(task, data, speculative=speculative)
+        self._held.take(asked.options.get("images", ()))
+        return asked
+
+    async def _asked(self, task: str, data: bytes, *, speculative: bool) -> ParsedRequest:
         if self._children is None or len(data) <= SMALL:
             known = self._bundle.grammars.compile if self._children is None else self._kept.get
             try:

@@ -1,0 +1,59 @@
+"""Model types that transformers knows, read from its files: importing it with torch takes many seconds, in which a
+mistake would wait for its message."""
+
+import re
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from speccompile.compiler.checkpoints.multimodal import TYPES
+from speccompile.errors import UnsupportedModelError
+
+_LANGUAGE_MODELS = (
+    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+)
+"""Mappings in transformers/models/auto/modeling_auto.py of the classes that are compiled."""
+
+
+def refuse_unknown_type(model_type: str, path: Path) -> None:
+    """Raise UnsupportedModelError for a model type that transformers does not know, or not as a language model. path:
+    of its config.json. A version of transformers whose files are laid out otherwise refuses for itself, later."""
+    if (known := known_types()) and model_type not in known:
+        raise UnsupportedModelError(
+            f"{path}: model_type: received {model_type!r}, which this version of transformers does not know",
+            hint="only architectures that come with transformers can be compiled; remote code is never run",
+        )
+    if (models := language_models()) and model_type not in models:
+        raise UnsupportedModelError(
+            f"{path}: model_type: received {model_type!r}, which is no language model in transformers",
+            hint="give a model that predicts the next token: docs/reference/support.md lists those that were proven",
+        )
+
+
+@cache
+def known_types() -> frozenset[str]:
+    """Return the model types that have a config in transformers; none where they are not found."""
+    texts = _read("auto_mappings.py") + _read("configuration_auto.py")
+    return frozenset(re.findall(r'"([^"]+)"(?:, "\w+Config"\)|: "\w+Config")', texts))
+
+
+@cache
+def language_models() -> frozenset[str]:
+    """Return the model types that have a class of a language model, or hold one as their text decoder; none where they
+    are not found."""
+    text = _read("modeling_auto.py")
+    parts = [re.search(rf"^{name} = OrderedDict\((.*?)^\)", text, re.M | re.S) for name in _LANGUAGE_MODELS]
+    if None in parts:
+        return frozenset()
+    return frozenset(TYPES).union(*(re.findall(r'\("([^"]+)",', part[1]) for part in parts if part is not None))
+
+
+def _read(name: str) -> str:
+    """Return the text of a file of transformers' automatic classes, "" where there is none."""
+    spec = find_spec("transformers")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        if (file := Path(folder) / "models" / "auto" / name).is_file():
+            return file.read_text(encoding="utf-8")
+    return ""

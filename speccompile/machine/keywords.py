@@ -1,0 +1,38 @@
+"""Refusal of unknown keyword arguments by a function's public name, with the nearest keyword that it has."""
+
+import inspect
+from collections.abc import Callable, Collection
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def unknown_keyword(call: str, name: str, known: Collection[str]) -> TypeError:
+    """Return the error about a keyword argument that is not among `known`. call: the public name of the function."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, n=1)
+    right = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(sorted(known))}"
+    return TypeError(f"{call}() got an unexpected keyword argument {name!r}; {right}")
+
+
+def checks_keywords(call: str) -> Callable[[Function], Function]:
+    """Return a decorator after which a function, or the constructor of a class, refuses unknown keywords by its public
+    name, `call`."""
+
+    def decorate(function: Function) -> Function:
+        if isinstance(function, type):
+            setattr(function, "__init__", decorate(getattr(function, "__init__")))  # noqa: B009, B010 -- for mypy
+            return function
+        known = inspect.signature(function).parameters.keys() - {"self", "cls"}
+
+        @wraps(function)
+        def checked(*arguments: Any, **keywords: Any) -> Any:
+            if unknown := keywords.keys() - known:
+                raise unknown_keyword(call, min(unknown), known)
+            return function(*arguments, **keywords)
+
+        return cast(Function, checked)
+
+    return decorate

@@ -1,0 +1,52 @@
+"""Sounds of samples: a sample of a target that hears begins with numbers that name a file and its language."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from speccompile.bundle.sources import AUDIO
+from speccompile.plan.plan import ModelPlan
+from speccompile.plan.sources import SourcePlan
+from speccompile.runtime.audio.reader import read_sounds, transcript_start
+from speccompile.train.data.documents import Sound
+
+NUMBERS = 4
+"""Numbers before the tokens of a sample: parts of the hash of the file's path, and the language's place by name."""
+_PART = 2**31
+
+
+def name_sound(sound: Sound, languages: Sequence[str]) -> list[int]:
+    """Return the numbers of a sound. languages: names of the target's; the sound's is one of them if there are any."""
+    parts = [sound.key >> 31 * part & _PART - 1 for part in range(NUMBERS - 1)]
+    return [*parts, sorted(languages).index(sound.language) if sound.language is not None else 0]
+
+
+class Sounds:
+    """The sounds of a training by their numbers."""
+
+    def __init__(self, target: ModelPlan, sounds: Iterable[Sound]) -> None:
+        assert target.facts.source is not None, "a target that hears has an encoder"
+        self._about = SourcePlan(1, target.facts.source).to_json()
+        self._languages = sorted(self._about["languages"])
+        self._paths = {tuple(name_sound(each, self._languages)): each.path for each in sounds}
+
+    def start(self, numbers: Sequence[int]) -> list[int]:
+        """Return the tokens with which the transcript of a sound begins."""
+        language = self._languages[numbers[NUMBERS - 1]] if self._languages else None
+        return transcript_start(self._about, language, None)
+
+    def asked(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """Return the options of `Bundle.generate` for a sound: its path, and the beginning of its transcript."""
+        return {"prompt": self.start(numbers), AUDIO: str(self._path(numbers))}
+
+    def hear(self, numbers: Sequence[Sequence[int]]) -> Tensor:
+        """Return features float32 [B, M, F] of sounds. Raise PromptError for a file that is no sound of up to the
+        encoder's length."""
+        found = [read_sounds(self._path(each), self._about[AUDIO])[0] for each in numbers]
+        return torch.stack([torch.from_numpy(each) for each in found])
+
+    def _path(self, numbers: Sequence[int]) -> Path:
+        return self._paths[tuple(numbers[:NUMBERS])]
