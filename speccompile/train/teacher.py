@@ -47,13 +47,12 @@ class Teacher:
             logits = self.model(tokens, attention_mask=real.long(), use_cache=False).logits
         return TeacherBatch(tokens, real, learnt, self._features(logits), logits.float())
 
-    def _split(self, *samples: Tensor) -> tuple[Sources, Texts]:
+    def _split(self, tokens: Tensor, real: Tensor, learnt: Tensor) -> tuple[Sources, Texts]:
         """Return the sources of samples, of a target that hears as features float32 [B, M, F], and their answers."""
         if self.sounds is None:
-            return split_sources(*samples, self.start)
-        tokens, *_ = samples
+            return split_sources(tokens, real, learnt, self.start)
         numbers = tokens[:, :NUMBERS].tolist()
-        (_, is_source), texts = split_sources(*samples, list(map(self.sounds.start, numbers)))
+        (_, is_source), texts = split_sources(tokens, real, learnt, list(map(self.sounds.start, numbers)))
         return (self.sounds.hear(numbers).to(tokens.device), is_source), texts
 
     def _features(self, logits: Tensor) -> Tensor:

@@ -88,8 +88,10 @@ def evaluate(
 
 
 def _run(run: Run, answers: Sequence[Answer], tokens: int | None, sounds: Sounds | None) -> SimulatedDecoding:
-    prompts, how = [each.prompt for each in answers], {"tokens": tokens, "remember": run.remember, "sounds": sounds}
-    return run_checkpoint(run.checkpoint, prompts, run.max_new_tokens, run.work, **how)
+    return run_checkpoint(
+        run.checkpoint, [each.prompt for each in answers], run.max_new_tokens, run.work, tokens=tokens,
+        remember=run.remember, sounds=sounds,
+    )  # fmt: skip
 
 
 def _is_chain(checkpoint: Checkpoint, tokens: int) -> bool:
