@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ import onnxruntime as ort
 import pytest
 
 from speccompile import native
+from speccompile.compiler.lower.native import CHAIN
 from speccompile.compiler.lower.native.functions import add_functions
 from speccompile.runtime.devices.sessions import session_options
 
@@ -32,6 +34,18 @@ def run_bodies(model: onnx.ModelProto, feeds: Feeds) -> Arrays:
     options.log_severity_level = 3
     session = ort.InferenceSession(with_bodies(model).SerializeToString(), options, ["CPUExecutionProvider"])
     return session.run(None, dict(feeds))
+
+
+def operators(node: ir.Node) -> list[str]:
+    """Return the operator of a node, or those of a chain's steps."""
+    if node.op_type != CHAIN:
+        return [node.op_type]
+    return [step.split()[0] for step in node.attributes["steps"].as_string().splitlines()]
+
+
+def operators_of(file: Path) -> list[str]:
+    """Return the operators of a graph in a file, with those of chains in their place."""
+    return [name for node in ir.load(file).graph for name in operators(node)]
 
 
 class KernelRuns:

@@ -3,12 +3,12 @@
 import json
 from pathlib import Path
 
-import onnx_ir as ir
 import pytest
 
 from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from tests import quantized_models, zoo
+from tests.compile.kernel_runs import operators_of
 from tests.compile.tiny_bundles import Built, noisy, save
 
 NEW_TOKENS = 24
@@ -47,7 +47,7 @@ def check_speculation(made: Built, *, is_float: bool) -> None:
 
 def operators(made: Built) -> set[str]:
     (file,) = (made.path / "graphs").glob("verify.onnxruntime-cpu*.onnx")
-    return {node.op_type for node in ir.load(file).graph}
+    return set(operators_of(file))
 
 
 @pytest.mark.sweep("a bundle each, with its proof; whole graphs with sinks and latent rows are in test_masked")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("name", ["attention", "operators", "products", "rows", "states", "thread_pool"])
+@pytest.mark.parametrize("name", ["attention", "chains", "operators", "products", "rows", "states", "thread_pool"])
 def test_what_the_kernels_promise(native_build: Path, name: str) -> None:
     done = subprocess.run([native_build / f"test_{name}"], capture_output=True, text=True)
     assert done.returncode == 0, "\n".join((done.stdout + done.stderr).splitlines()[-20:])

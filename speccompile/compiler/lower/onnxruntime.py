@@ -10,6 +10,7 @@ from speccompile.compiler.lower.passes.attend_kernel import attend_kernel
 from speccompile.compiler.lower.passes.bare_normalization import bare_normalization
 from speccompile.compiler.lower.passes.cancel_transposes import cancel_transposes
 from speccompile.compiler.lower.passes.cast_like import cast_like
+from speccompile.compiler.lower.passes.chain_kernels import chain_kernels
 from speccompile.compiler.lower.passes.commit_scatter import commit_scatter
 from speccompile.compiler.lower.passes.convolve_tail import convolve_tail
 from speccompile.compiler.lower.passes.draw_blocks import draw_hot_blocks
@@ -83,6 +84,7 @@ PASSES: tuple[Pass, ...] = (
     ),
     ("draw_hot_blocks", draw_hot_blocks, "0.1 ms instead of 11 at a vocabulary of 152000"),
     *TIDY,
+    ("chains", chain_kernels, "0.6 us less for every kernel but the first, with the same bits"),
 )
 
 

@@ -1,5 +1,6 @@
 #include "attend.h"
 
+#include <algorithm>
 #include <string>
 
 #include "../kernels/angles.h"
@@ -83,6 +84,20 @@ void NormRotaryHeads::compute(Context& context) const {
     expect(weight->shape().count() == rotary.columns.key_width, "the weight of a normalization", weight->shape());
   h.query_weight = query_weight.data<float>(), h.key_weight = key_weight.data<float>(), h.epsilon = epsilon;
   make_heads(context, rotary.columns, h);
+}
+
+void JoinRows::compute(Context& context) const {
+  const Tensor rows = context.input(0), others = context.input(1);
+  const Shape &one = rows.shape(4, "the rows"), &other = others.shape(4, "the other rows");
+  expect(other[0] == one[0] && other[1] == one[1] && other[3] == one[3], "the other rows", other);
+  Shape both = one;
+  both.sizes[2] += other[2];
+  const int64_t first = one[2] * one[3], second = other[2] * other[3];
+  float* y = context.output<float>(0, both);
+  for (int64_t group = 0; group < one[0] * one[1]; ++group, y += first + second) {
+    std::copy_n(rows.data<float>() + group * first, first, y);
+    std::copy_n(others.data<float>() + group * second, second, y + first);
+  }
 }
 
 void RotaryTables::compute(Context& context) const {

@@ -150,6 +150,15 @@ struct NormRotaryHeads {
   float epsilon;
 };
 
+// (rows [B, G, R, D], others [B, G, S, D]) -> rows, then others [B, G, R + S, D]
+struct JoinRows {
+  static constexpr const char* kName = "JoinRows";
+  static constexpr std::array kInputs{ort::kFloat, ort::kFloat};
+  static constexpr std::array kOutputs{ort::kFloat};
+  explicit JoinRows(const Info&) {}
+  void compute(Context& context) const;
+};
+
 // (positions [B, T], frequencies [turned / 2]) -> cosines and sines [B, T, turned / 2] of their products, times a scale
 struct RotaryTables {
   static constexpr const char* kName = "RotaryTables";

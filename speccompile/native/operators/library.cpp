@@ -6,12 +6,9 @@
 
 #include "../contract_table.h"
 #include "../kernels/choose.h"
-#include "attend.h"
-#include "linear.h"
-#include "low_rank.h"
+#include "all.h"
+#include "chain.h"
 #include "operator.h"
-#include "rows.h"
-#include "states.h"
 
 #define SPC_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -26,19 +23,15 @@ struct Domain {
   OrtStatus* failed = nullptr;
 };
 
-template <class... Operators>
-void describe_all(Domain& made, int threads) {
-  made.operators = {describe<Operators>(threads)...};
+template <class... All>
+void describe_all(Domain& made, int threads, Types<All...>) {
+  made.operators = {describe<All>(threads)..., describe<Chain>(threads)};
 }
 
 Domain make_domain(const OrtApi* api, int threads) {
   Domain made;
   made.failed = ort::CreateCustomOpDomain(api, spc::kKernelsDomain, &made.domain);
-  describe_all<LinearFloat32, LinearBFloat16, LinearInt8, LinearInt4, LinearBlocks<4>, LinearBlocks<8>, EmbedFloat32, EmbedBFloat16,
-                 EmbedInt8, EmbedBlocks<4>, EmbedBlocks<8>, Attend, AttendSinks, AttendLatent, AttendLatentSinks, AttendInt8, AttendInt8Sinks,
-                 AttendInt8Int4, AttendInt8Int4Sinks, EncodeInt4, DecodeInt4,
-                 EncodeInt8, DecodeInt8, SplitHeads, RotaryHeads, NormRotaryHeads, RotaryTables, RmsNorm, SkipRmsNorm, LayerNorm,
-                 GatedSilu, GatedGelu, Softplus, Log, Convolve, Shift, After, Recur, RecurDelta, Advance, AdvanceDelta, LowRank>(made, threads);
+  describe_all(made, threads, Operators());
   for (const Description& each : made.operators)
     if (!made.failed) made.failed = ort::CustomOpDomain_Add(api, made.domain, &each.op);
   return made;

@@ -13,20 +13,41 @@ constexpr int64_t kBytesApart = 64 << 10;  // of a weight: less is not worth ano
 
 constexpr int64_t kDeepest = 1 << 17;  // columns in eight bits: sums of deeper ones leave 32 bits, those of x the 24 of a float
 
-// Numbers that live as long as one run, at the start of a cache line, so that no two threads share one by accident.
+// Numbers that live as long as one run, at the start of a cache line, so that no two threads share one by accident. Few of them
+// lie in memory that the thread keeps, the last one on top: asking the system took as long as a small product.
 template <class T>
 class Room {
  public:
-  explicit Room(int64_t count) : data(static_cast<T*>(::operator new(static_cast<size_t>(count) * sizeof(T), kLine))) {}
-  ~Room() { ::operator delete(data, kLine); }
+  explicit Room(int64_t count) : bytes_((static_cast<size_t>(count) * sizeof(T) + kLine - 1) / kLine * kLine), is_kept_(kept.used + bytes_ <= sizeof kept.bytes),
+        data(static_cast<T*>(is_kept_ ? kept.bytes + kept.used : ::operator new(bytes_, std::align_val_t{kLine}))) {
+    if (is_kept_) kept.used += bytes_;
+  }
+  ~Room() {
+    if (is_kept_)
+      kept.used -= bytes_;
+    else
+      ::operator delete(data, std::align_val_t{kLine});
+  }
   Room(const Room&) = delete;
   Room& operator=(const Room&) = delete;
 
-  T* const data;
-
  private:
-  static constexpr std::align_val_t kLine{64};
+  static constexpr size_t kLine = 64;
+  struct Kept {
+    alignas(kLine) char bytes[32 << 10];
+    size_t used;
+  };
+  static thread_local Kept kept;  // of rooms of one type, which end in the opposite order
+
+  const size_t bytes_;
+  const bool is_kept_;
+
+ public:
+  T* const data;
 };
+
+template <class T>
+thread_local typename Room<T>::Kept Room<T>::kept;
 
 // x and y of a run, the latter with the bias that is added to it.
 struct Run {

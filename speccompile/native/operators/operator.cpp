@@ -29,17 +29,17 @@ namespace {
 
 std::atomic<const OrtApi*> lends_sizes{nullptr};
 
-void read_lent(const OrtApi* api, const OrtValue* value, Shape& shape) {
-  int type = 0;
+void read_lent(const OrtApi* api, const OrtValue* value, int& type, Shape& shape) {
   const int64_t* sizes = nullptr;
   check(api, ort::GetTensorElementTypeAndShapeDataReference(api, value, &type, &sizes, &shape.rank));
   std::copy_n(sizes, std::min(shape.rank, std::size(shape.sizes)), shape.sizes);
 }
 
-void read_described(const OrtApi* api, const OrtValue* value, Shape& shape) {
+void read_described(const OrtApi* api, const OrtValue* value, int& type, Shape& shape) {
   OrtTensorTypeAndShapeInfo* info = nullptr;
   check(api, ort::GetTensorTypeAndShape(api, value, &info));
-  OrtStatus* status = ort::GetDimensionsCount(api, info, &shape.rank);
+  OrtStatus* status = ort::GetTensorElementType(api, info, &type);
+  if (!status) status = ort::GetDimensionsCount(api, info, &shape.rank);
   if (!status && shape.rank <= std::size(shape.sizes)) status = ort::GetDimensions(api, info, shape.sizes, shape.rank);
   ort::ReleaseTensorTypeAndShapeInfo(api, info);
   check(api, status);
@@ -56,7 +56,7 @@ void set_version(const OrtApi* api, const char* version) {
 Tensor::Tensor(const OrtApi* api, const OrtValue* value) {
   void* data = nullptr;
   check(api, ort::GetTensorMutableData(api, value, &data));
-  (api == lends_sizes.load(std::memory_order_relaxed) ? read_lent : read_described)(api, value, shape_);
+  (api == lends_sizes.load(std::memory_order_relaxed) ? read_lent : read_described)(api, value, type_, shape_);
   if (shape_.rank > std::size(shape_.sizes)) throw OperatorError("received a tensor of more than 8 axes");
   data_ = data;
 }
@@ -66,17 +66,25 @@ const Shape& Tensor::shape(size_t rank, const char* name) const {
   throw OperatorError(std::string(name) + ": received the shape " + describe(shape_) + ", expected " + std::to_string(rank) + " axes");
 }
 
+void expect_type(const Tensor& tensor, int type, const char* name, size_t index) {
+  if (tensor.type() == type) return;
+  throw OperatorError(std::string(name) + ": received the type " + std::to_string(tensor.type()) + " as input " + std::to_string(index) +
+                      ", expected " + std::to_string(type));
+}
+
+void Info::missing(const char* attribute) const { throw OperatorError(std::string(name_) + ": the attribute " + attribute + suffix_ + " is missing"); }
+
 int64_t Info::integer(const char* attribute) const {
   int64_t value = 0;
-  OrtStatus* status = ort::KernelInfoGetAttribute_int64(api_, info_, attribute, &value);
+  OrtStatus* status = ort::KernelInfoGetAttribute_int64(api_, info_, (attribute + suffix_).c_str(), &value);
   if (!status) return value;
   ort::ReleaseStatus(api_, status);
-  throw OperatorError(std::string(name_) + ": the attribute " + attribute + " is missing");
+  missing(attribute);
 }
 
 int64_t Info::integer(const char* attribute, int64_t otherwise) const {
   int64_t value = 0;
-  OrtStatus* status = ort::KernelInfoGetAttribute_int64(api_, info_, attribute, &value);
+  OrtStatus* status = ort::KernelInfoGetAttribute_int64(api_, info_, (attribute + suffix_).c_str(), &value);
   if (!status) return value;
   ort::ReleaseStatus(api_, status);
   return otherwise;
@@ -84,27 +92,45 @@ int64_t Info::integer(const char* attribute, int64_t otherwise) const {
 
 float Info::number(const char* attribute) const {
   float value = 0;
-  OrtStatus* status = ort::KernelInfoGetAttribute_float(api_, info_, attribute, &value);
+  OrtStatus* status = ort::KernelInfoGetAttribute_float(api_, info_, (attribute + suffix_).c_str(), &value);
   if (!status) return value;
   ort::ReleaseStatus(api_, status);
-  throw OperatorError(std::string(name_) + ": the attribute " + attribute + " is missing");
+  missing(attribute);
+}
+
+std::string Info::text(const char* attribute) const {
+  size_t size = 0;  // with the zero behind it
+  OrtStatus* status = ort::KernelInfoGetAttribute_string(api_, info_, (attribute + suffix_).c_str(), nullptr, &size);
+  if (status) {
+    ort::ReleaseStatus(api_, status);
+    missing(attribute);
+  }
+  std::string value(size, '\0');
+  check(api_, ort::KernelInfoGetAttribute_string(api_, info_, (attribute + suffix_).c_str(), value.data(), &size));
+  value.resize(size ? size - 1 : 0);
+  return value;
 }
 
 Tensor Info::constant(size_t index, const char* input) const {
   int is_constant = 0;
   const OrtValue* value = nullptr;
-  check(api_, ort::KernelInfoGetConstantInput_tensor(api_, info_, index, &is_constant, &value));
+  const size_t place = inputs_.empty() ? index : inputs_.at(index).first;
+  if (place != kComputed) check(api_, ort::KernelInfoGetConstantInput_tensor(api_, info_, place, &is_constant, &value));
   if (!is_constant) throw OperatorError(std::string(name_) + ": " + input + " is computed, expected a constant");
-  return Tensor(api_, value);
+  const Tensor found(api_, value);
+  if (!inputs_.empty()) expect_type(found, inputs_[index].second, name_, index);
+  return found;
 }
 
 Tensor Context::input(size_t index) const {
+  if (step_) return step_->input(index);
   const OrtValue* value = nullptr;
   check(api_, ort::KernelContext_GetInput(api_, context_, index, &value));
   return Tensor(api_, value);
 }
 
 void* Context::allocate(size_t index, const Shape& shape) {
+  if (step_) return step_->output(index, shape);
   OrtValue* value = nullptr;
   void* data = nullptr;
   check(api_, ort::KernelContext_GetOutput(api_, context_, index, shape.sizes, shape.rank, &value));
@@ -125,14 +151,9 @@ class Work {
 
   int64_t parts() const { return parts_; }
 
-  void run(int64_t number) noexcept {
-    const FloatMode mode;
-    try {
-      if (!part_.call(part_.function, first(number), last(number))) failed_ = true;
-    } catch (...) {
-      failed_ = true;
-    }
-  }
+  void run(int64_t number) noexcept { run(first(number), last(number)); }
+
+  void run_all() noexcept { run(0, part_.count); }  // in one part: what each prepares is prepared once
 
   // For `seconds`: where nobody asks, a clock would cost more than small parts bear.
   void run_timed(int64_t number) noexcept {
@@ -150,6 +171,15 @@ class Work {
   bool failed() const { return failed_; }
 
  private:
+  void run(int64_t first, int64_t last) noexcept {
+    const FloatMode mode;
+    try {
+      if (first < last && !part_.call(part_.function, first, last)) failed_ = true;
+    } catch (...) {
+      failed_ = true;
+    }
+  }
+
   int64_t first(int64_t number) const { return number * part_.grain; }
   int64_t last(int64_t number) const { return std::min(first(number) + part_.grain, part_.count); }
 
@@ -182,7 +212,7 @@ void Context::run(const Part& part) const {
     const auto call = [](void* self, size_t number) { static_cast<Work*>(self)->run(static_cast<int64_t>(number)); };
     check(api_, ort::KernelContext_ParallelFor(api_, context_, call, static_cast<size_t>(work.parts()), 0, &work));
   } else {
-    for (int64_t number = 0; number < work.parts(); ++number) work.run(number);
+    work.run_all();
   }
   if (work.failed()) throw std::bad_alloc();
 }

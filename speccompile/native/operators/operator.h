@@ -1,7 +1,8 @@
 // Base of all operators of the library: description for ONNX Runtime, tensors, threads and errors.
 //
 // An operator is a class with kName, kInputs, kOutputs (types), a constructor that takes `Info`, and
-// `compute(Context&) const`. Both may throw: `register_operator` makes errors of ONNX Runtime of it.
+// `compute(Context&) const`. Both may throw: `Bridge` makes errors of ONNX Runtime of it. One with kIsVariadic takes any number of
+// inputs of any type, and gives any number of outputs of one type.
 #pragma once
 
 #include <array>
@@ -10,6 +11,9 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "float_mode.h"
 #include "ort.h"
@@ -50,7 +54,11 @@ void set_version(const OrtApi* api, const char* version);
 
 class Tensor {
  public:
+  Tensor() = default;
   Tensor(const OrtApi* api, const OrtValue* value);
+  Tensor(int type, const void* data, const Shape& shape) : type_(type), data_(data), shape_(shape) {}
+
+  int type() const { return type_; }
 
   template <class T>
   const T* data() const {
@@ -62,26 +70,56 @@ class Tensor {
   const Shape& shape() const&& = delete;
 
  private:
+  int type_ = 0;
   const void* data_ = nullptr;
   Shape shape_{};
 };
+
+constexpr size_t kComputed = ~size_t{0};  // the place of what another step gives
+
+// Throws unless a tensor has the type that an operator reads.
+void expect_type(const Tensor& tensor, int type, const char* name, size_t index);
 
 // Attributes and constants of a graph's node when its session is opened.
 class Info {
  public:
   Info(const OrtApi* api, const OrtKernelInfo* info, const char* name) : api_(api), info_(info), name_(name) {}
 
+  // Of a step of a node, an operator: its attributes have a suffix, and input i of it is input places[i] of the node, or
+  // `kComputed`.
+  template <class Operator>
+  Info step(const std::string& suffix, const std::vector<size_t>& places) const {
+    Info own(api_, info_, Operator::kName);
+    own.suffix_ = suffix;
+    for (size_t i = 0; i < places.size(); ++i) own.inputs_.emplace_back(places[i], Operator::kInputs[i]);
+    return own;
+  }
+
   int64_t integer(const char* attribute) const;
   int64_t integer(const char* attribute, int64_t otherwise) const;  // where it is missing
   float number(const char* attribute) const;
+  std::string text(const char* attribute) const;
   // Throws unless the input is a constant: weights are read where they lie.
   Tensor constant(size_t index, const char* input) const;
-  const OrtApi* api() const { return api_; }
 
  private:
+  [[noreturn]] void missing(const char* attribute) const;
+
   const OrtApi* api_;
   const OrtKernelInfo* info_;
   const char* name_;
+  std::string suffix_;
+  std::vector<std::pair<size_t, int>> inputs_;  // of a step: their places and types
+};
+
+// What a step of a node reads and writes in place of the node's own tensors.
+class StepValues {
+ public:
+  virtual Tensor input(size_t index) const = 0;
+  virtual void* output(size_t index, const Shape& shape) = 0;
+
+ protected:
+  ~StepValues() = default;
 };
 
 // One run of a node.
@@ -97,12 +135,17 @@ class Context {
   // pools: those of the session; null for ONNX Runtime's own threads.
   Context(const OrtApi* api, OrtKernelContext* context, ThreadPools* pools) : api_(api), context_(context), pools_(pools) {}
 
+  // Of a step of the node.
+  Context(const Context& node, StepValues& values) : api_(node.api_), context_(node.context_), pools_(node.pools_), step_(&values) {}
+
   Tensor input(size_t index) const;
 
   template <class T>
   T* output(size_t index, const Shape& shape) {
     return static_cast<T*>(allocate(index, shape));
   }
+
+  void* allocate(size_t index, const Shape& shape);
 
   // f(first, last) over parts of [0, count), on the threads of the session; at least `grain` of them a part. What f
   // throws, or a false that it returns, is thrown here.
@@ -114,12 +157,12 @@ class Context {
   }
 
  private:
-  void* allocate(size_t index, const Shape& shape);
   void run(const Part& part) const;
 
   const OrtApi* api_;
   OrtKernelContext* context_;
   ThreadPools* pools_;
+  StepValues* step_ = nullptr;
 };
 
 // Description of an operator for ONNX Runtime, and the threads of its sessions; 0 for ONNX Runtime's own.
@@ -163,6 +206,11 @@ struct Bridge {
   static void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
 };
 
+template <class Operator, class = void>
+constexpr bool kIsVariadic = false;
+template <class Operator>
+constexpr bool kIsVariadic<Operator, std::enable_if_t<Operator::kIsVariadic>> = true;
+
 template <class Operator>
 Description describe(int threads) {
   OrtCustomOp op{};
@@ -173,9 +221,12 @@ Description describe(int threads) {
   op.GetInputTypeCount = [](const OrtCustomOp*) { return Operator::kInputs.size(); };
   op.GetOutputType = [](const OrtCustomOp*, size_t i) { return static_cast<int>(Operator::kOutputs[i]); };
   op.GetOutputTypeCount = [](const OrtCustomOp*) { return Operator::kOutputs.size(); };
-  op.GetInputCharacteristic = op.GetOutputCharacteristic = [](const OrtCustomOp*, size_t) { return 0; };  // required
-  op.GetInputMemoryType = [](const OrtCustomOp*, size_t) { return 0; };                                     // default
-  op.GetVariadicInputMinArity = op.GetVariadicInputHomogeneity = [](const OrtCustomOp*) { return 1; };
+  op.GetInputCharacteristic = op.GetOutputCharacteristic = [](const OrtCustomOp*, size_t) {
+    return static_cast<int>(kIsVariadic<Operator> ? ort::kVariadic : ort::kRequired);
+  };
+  op.GetInputMemoryType = [](const OrtCustomOp*, size_t) { return 0; };  // default
+  op.GetVariadicInputMinArity = [](const OrtCustomOp*) { return 1; };
+  op.GetVariadicInputHomogeneity = [](const OrtCustomOp*) { return static_cast<int>(!kIsVariadic<Operator>); };
   op.GetVariadicOutputMinArity = op.GetVariadicOutputHomogeneity = [](const OrtCustomOp*) { return 1; };
   op.GetStartVersion = op.GetEndVersion = [](const OrtCustomOp*) { return 1; };
   op.CreateKernelV2 = Bridge<Operator>::create;

@@ -64,9 +64,10 @@ namespace ort {
 constexpr uint32_t kVersion = 17;
 constexpr int kLendsSizes = 24;  // the first with GetTensorElementTypeAndShapeDataReference
 
-// ONNXTensorElementDataType, OrtErrorCode
-enum Type : int { kFloat = 1, kUint8 = 2, kInt8 = 3, kInt64 = 7, kFloat16 = 10, kBfloat16 = 16 };
+// ONNXTensorElementDataType, OrtErrorCode, OrtCustomOpInputOutputCharacteristic
+enum Type : int { kAny = 0, kFloat = 1, kUint8 = 2, kInt8 = 3, kInt64 = 7, kFloat16 = 10, kBfloat16 = 16 };
 enum Code : int { kFail = 1, kInvalidArgument = 2 };
+enum Characteristic : int { kRequired = 0, kVariadic = 2 };
 
 // A place in OrtApi and what stands there.
 template <size_t kPlace, class Function>
@@ -89,6 +90,7 @@ constexpr Entry<62, OrtStatus* (*)(const OrtTensorTypeAndShapeInfo*, int64_t*, s
 constexpr Entry<65, OrtStatus* (*)(const OrtValue*, OrtTensorTypeAndShapeInfo**)> GetTensorTypeAndShape;
 constexpr Entry<85, OrtStatus* (*)(const OrtKernelInfo*, const char*, float*)> KernelInfoGetAttribute_float;
 constexpr Entry<86, OrtStatus* (*)(const OrtKernelInfo*, const char*, int64_t*)> KernelInfoGetAttribute_int64;
+constexpr Entry<87, OrtStatus* (*)(const OrtKernelInfo*, const char*, char*, size_t*)> KernelInfoGetAttribute_string;
 constexpr Entry<90, OrtStatus* (*)(const OrtKernelContext*, size_t, const OrtValue**)> KernelContext_GetInput;
 constexpr Entry<91, OrtStatus* (*)(OrtKernelContext*, size_t, const int64_t*, size_t, OrtValue**)> KernelContext_GetOutput;
 constexpr Entry<93, void (*)(OrtStatus*)> ReleaseStatus;

@@ -2,10 +2,12 @@
 // over memory that ends where a tensor ends.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "../contract_table.h"
@@ -18,11 +20,13 @@ struct OrtStatus {
   std::string message;
 };
 struct OrtTensorTypeAndShapeInfo {
+  int type;
   Ints shape;
 };
 struct OrtValue {
   Ints shape;
   std::shared_ptr<speccompile::Buffer<char>> memory;
+  int type = 0;
 
   template <class T>
   T* data() const {
@@ -39,6 +43,7 @@ struct OrtKernelInfo {
   std::map<std::string, int64_t> integers;
   std::map<std::string, float> floats;
   std::vector<const OrtValue*> constants;  // null for what is computed
+  std::map<std::string, std::string> texts = {};
 };
 // A run of it.
 struct OrtKernelContext {
@@ -60,10 +65,14 @@ extern "C" OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApi
 
 namespace speccompile {
 
+// Two types are 16 bits wide, of which no test tells one from the other.
+template <class T>
+constexpr int kTypeOf = std::is_same_v<T, float> ? ort::kFloat : std::is_same_v<T, uint8_t> ? ort::kUint8 : std::is_same_v<T, int64_t> ? ort::kInt64 : ort::kFloat16;
+
 // A tensor, made by f() number after number.
 template <class T, class F>
 OrtValue tensor(const Ints& shape, Place place, F make) {
-  OrtValue value{shape, nullptr};
+  OrtValue value{shape, nullptr, kTypeOf<T>};
   value.memory = std::make_shared<Buffer<char>>(value.count() * int64_t{sizeof(T)}, place);
   for (int64_t i = 0; i < value.count(); ++i) value.data<T>()[i] = static_cast<T>(make());
   return value;
@@ -103,6 +112,15 @@ inline OrtStatus* make_output(OrtKernelContext* context, size_t index, const int
   return nullptr;
 }
 
+// Its length with the zero behind it; and the text, where there is room.
+inline OrtStatus* get_text(const OrtKernelInfo* info, const char* name, char* text, size_t* size) {
+  std::string found;
+  if (OrtStatus* missing = look_up(info->texts, name, &found)) return missing;
+  if (text) std::copy_n(found.c_str(), std::min(*size, found.size() + 1), text);
+  *size = found.size() + 1;
+  return nullptr;
+}
+
 inline OrtStatus* get_constant(const OrtKernelInfo* info, size_t index, int* is_constant, const OrtValue** value) {
   *value = info->constants.at(index);
   *is_constant = *value != nullptr;
@@ -137,11 +155,16 @@ inline OrtApi make_api() {
     return nullptr;
   });
   put(api, ort::GetTensorTypeAndShape, +[](const OrtValue* value, OrtTensorTypeAndShapeInfo** info) -> OrtStatus* {
-    *info = new OrtTensorTypeAndShapeInfo{value->shape};
+    *info = new OrtTensorTypeAndShapeInfo{value->type, value->shape};
+    return nullptr;
+  });
+  put(api, ort::GetTensorElementType, +[](const OrtTensorTypeAndShapeInfo* info, int* type) -> OrtStatus* {
+    *type = info->type;
     return nullptr;
   });
   put(api, ort::GetTensorElementTypeAndShapeDataReference,
-      +[](const OrtValue* value, int*, const int64_t** sizes, size_t* rank) -> OrtStatus* {
+      +[](const OrtValue* value, int* type, const int64_t** sizes, size_t* rank) -> OrtStatus* {
+        *type = value->type;
         *sizes = value->shape.data();
         *rank = value->shape.size();
         return nullptr;
@@ -159,6 +182,7 @@ inline OrtApi make_api() {
       +[](const OrtKernelInfo* info, const char* name, int64_t* value) { return look_up(info->integers, name, value); });
   put(api, ort::KernelInfoGetAttribute_float,
       +[](const OrtKernelInfo* info, const char* name, float* value) { return look_up(info->floats, name, value); });
+  put(api, ort::KernelInfoGetAttribute_string, get_text);
   put(api, ort::KernelInfoGetConstantInput_tensor, get_constant);
   put(api, ort::KernelContext_GetInput, +[](const OrtKernelContext* context, size_t index, const OrtValue** value) -> OrtStatus* {
     *value = context->inputs.at(index);

@@ -1,100 +1,10 @@
 // The operators, run as ONNX Runtime runs them: the same bits with one thread and with several, and errors where what is
 // given does not fit, not reads behind its end.
-#include <functional>
-
-#include "fake_ort.h"
-
-extern "C" int speccompile_kernels_use(const char* name);
-extern "C" const char* speccompile_kernels_path(int index);
+#include "operator_nodes.h"
 
 namespace {
 
 using namespace speccompile;
-
-// A node of the library and what it is given.
-struct Node {
-  std::string name;
-  OrtKernelInfo info;
-  std::vector<OrtValue> inputs;
-  std::vector<bool> is_constant;
-
-  void add(OrtValue value, bool constant = false) {
-    inputs.push_back(std::move(value));
-    is_constant.push_back(constant);
-  }
-};
-
-// Runs it on threads of ONNX Runtime's or, where they are more than 0, of operators' own: the outputs, or the error in `message`.
-std::vector<OrtValue> run(Node& node, Place place, size_t threads, int own, std::string* message) {
-  const OrtCustomOp& op = operator_named(node.name, own);
-  CHECK(op.GetInputTypeCount(&op) == node.inputs.size(), "%s", node.name.c_str());
-  OrtKernelContext context{{}, {}, place, threads};
-  node.info.constants.clear();
-  for (size_t i = 0; i < node.inputs.size(); ++i) {
-    context.inputs.push_back(&node.inputs[i]);
-    node.info.constants.push_back(node.is_constant[i] ? &node.inputs[i] : nullptr);
-  }
-  void* kernel = nullptr;
-  std::unique_ptr<OrtStatus> failed(op.CreateKernelV2(&op, &stand_in::api(), &node.info, &kernel));
-  if (!failed) {
-    failed.reset(op.KernelComputeV2(kernel, &context));
-    op.KernelDestroy(kernel);
-  }
-  message->assign(failed ? failed->message : "");
-  return std::move(context.outputs);
-}
-
-using Make = std::function<Node(Place)>;
-
-void check_threads(const Make& make) {
-  std::vector<OrtValue> first;
-  for (const Place place : {Place::kStart, Place::kEnd}) {
-    Node node = make(place);
-    const char* name = node.name.c_str();
-    for (int path = 0; speccompile_kernels_path(path); ++path) {
-      CHECK(speccompile_kernels_use(speccompile_kernels_path(path)), "%s", speccompile_kernels_path(path));
-      for (const auto& [threads, own] : {std::pair<size_t, int>{1, 0}, {4, 0}, {1, 1}, {1, 3}}) {
-        std::string message;
-        const std::vector<OrtValue> found = run(node, place, threads, own, &message);
-        CHECK(message.empty() && !found.empty(), "%s: %s", name, message.c_str());
-        if (first.empty()) first = found;
-        for (size_t i = 0; i < found.size(); ++i) {
-          CHECK(found[i].shape == first[i].shape, "%s", name);
-          for (int64_t k = 0; k < found[i].count(); ++k) {
-            CHECK(found[i].data<float>()[k] != kUnwritten, "%s", name);
-            CHECK(same(found[i].data<float>()[k], first[i].data<float>()[k]), "%s, %s, %zu threads, %d", name,
-                  speccompile_kernels_path(path), threads, own);
-          }
-        }
-      }
-    }
-  }
-}
-
-void check_refused(const Make& make, const std::function<void(Node&)>& spoil, const char* expected) {
-  Node node = make(Place::kEnd);
-  spoil(node);
-  std::string message;
-  run(node, Place::kEnd, 1, 0, &message);
-  CHECK(message.find(expected) != std::string::npos, "%s: \"%s\" is not in \"%s\"", node.name.c_str(), expected, message.c_str());
-}
-
-OrtValue floats(const Ints& shape, Place place) {
-  return tensor<float>(shape, place, [random = Random(1)]() mutable { return random.number(); });
-}
-
-OrtValue bytes(const Ints& shape, Place place, int64_t last = 255) {
-  return tensor<uint8_t>(shape, place, [last, random = Random(2)]() mutable { return random.integer(0, last); });
-}
-
-// Positive floats of 16 bits, from one on.
-OrtValue words(const Ints& shape, Place place, int64_t first) {
-  return tensor<uint16_t>(shape, place, [first, random = Random(3)]() mutable { return random.integer(first, 0x3fff); });
-}
-
-OrtValue integers(const Ints& shape, Place place, int64_t first, int64_t step) {
-  return tensor<int64_t>(shape, place, [next = first, step]() mutable { return (next += step) - step; });
-}
 
 // Codes of whole blocks, their scales, and an offset for each of them or a single zero.
 void add_codes(Node& node, int64_t depth, int64_t columns, int64_t bits, int64_t block, bool has_offsets, Place place) {
@@ -121,30 +31,6 @@ Make embedding_of_codes(int64_t depth, int64_t tokens, int64_t bits, int64_t blo
     Node node{"EmbedBlocks" + std::to_string(bits), {{{"columns", tokens}, {"depth", depth}}, {}, {}}, {}, {}};
     node.add(integers({3, tokens / 3}, place, tokens - 1, -1));
     add_codes(node, depth, tokens, bits, block, has_offsets, place);
-    return node;
-  };
-}
-
-// rows: of x; block: 0 for formats without blocks.
-Make linear(const char* name, int64_t rows, int64_t depth, int64_t columns, int64_t block = 0) {
-  return [=](Place place) {
-    const std::string word = name;
-    const int64_t across = tiles(columns), all = across * kTile, multiple = block ? block : 64;
-    const int64_t filled = (depth + multiple - 1) / multiple * multiple;
-    Node node{word, {{{"columns", columns}, {"depth", depth}, {"block_size", block}}, {}, {}}, {}, {}};
-    node.add(floats({2, rows, depth}, place));
-    if (word == "LinearFloat32") node.add(floats({across, depth, kTile}, place), true);
-    if (word == "LinearBFloat16") node.add(words({across, depth, kTile}, place, 0x3f00), true);
-    if (word == "LinearInt8") node.add(bytes({across, filled / 4, kTile, 4}, place), true);
-    if (word == "LinearInt8") node.add(floats({all}, place), true);
-    if (word == "LinearInt4") {
-      const Ints by_block = {across, filled / block, kTile};
-      node.add(bytes({across, filled / 8, kTile, 4}, place), true);
-      node.add(words(by_block, place, 0x2000), true);
-      node.add(bytes(by_block, place, 15), true);
-      node.add(floats({all}, place), true);
-    }
-    node.add(floats({columns}, place));
     return node;
   };
 }
@@ -194,27 +80,6 @@ Make attend_codes(const char* name) {
   };
 }
 
-Make heads(const char* name, int64_t turned) {
-  return [=](Place place) {
-    const std::string word = name;
-    Node node{word, {{}, {{"epsilon", 1e-5f}}, {}}, {}, {}};
-    node.info.integers = {{"heads", 6}, {"groups", 2}, {"key_width", 10}, {"value_width", 7}, {"query_offset", 0},
-                          {"key_offset", 60}, {"value_offset", 80}, {"turned", turned}, {"interleaved", 0}};
-    for (int i = 0; i < 3; ++i) node.add(floats({2, 9, 94}, place));
-    for (int i = 0; word != "SplitHeads" && i < 2; ++i) node.add(floats({2, 9, turned / 2}, place));
-    for (int i = 0; word == "NormRotaryHeads" && i < 2; ++i) node.add(floats({10}, place));
-    return node;
-  };
-}
-
-Make rows(const char* name, const std::vector<Ints>& shapes) {
-  return [=](Place place) {
-    Node node{name, {{{"width", 800}, {"gate_offset", 3}, {"up_offset", 1}}, {{"epsilon", 1e-5f}}, {}}, {}, {}};
-    for (const Ints& shape : shapes) node.add(floats(shape, place));
-    return node;
-  };
-}
-
 Node tables(Place place) {
   Node node{"RotaryTables", {{}, {{"scale", 2.0f}}, {}}, {}, {}};
   node.add(integers({2, 9}, place, 0, 100));
@@ -252,8 +117,6 @@ Node shift(Place place) {
   return node;
 }
 
-void replace(Node& node, size_t index, const Ints& shape) { node.inputs[index] = floats(shape, Place::kEnd); }
-
 void check_refusals() {
   const Make int8 = linear("LinearInt8", 3, 70, 20), int4 = linear("LinearInt4", 3, 70, 20, 32);
   const Make embed = embedding("EmbedInt8", 12, 30);
@@ -285,6 +148,8 @@ void check_refusals() {
   check_refused(heads("RotaryHeads", 8), [](Node& node) { replace(node, 3, {2, 9, 3}); }, "a table of angles: received the shape [2, 9, 3]");
   check_refused(heads("RotaryHeads", 12), [](Node&) {}, "expected an even number of turned columns of a key");
   check_refused(heads("SplitHeads", 0), [](Node& node) { replace(node, 2, {2, 9, 93}); }, "the value: received the shape [2, 9, 93]");
+  check_refused(rows("JoinRows", {{2, 3, 5, 7}, {2, 3, 2, 7}}), [](Node& node) { replace(node, 1, {2, 3, 2, 6}); },
+                "the other rows: received the shape [2, 3, 2, 6]");
   check_refused(rows("RmsNorm", {{5, 20}, {20}}), [](Node& node) { replace(node, 1, {19}); }, "received a weight [19], expected 20 numbers");
   check_refused(rows("RmsNorm", {{5, 20}, {20}}), [](Node& node) { replace(node, 0, {}); }, "received x [], expected rows of numbers");
   check_refused(rows("LayerNorm", {{5, 20}, {20}, {20}}), [](Node& node) { replace(node, 0, {5, 0}); }, "received x [5, 0]");
@@ -328,6 +193,7 @@ int main() {
   check_threads(heads("RotaryHeads", 8));
   check_threads(heads("NormRotaryHeads", 10));
   check_threads(tables);
+  check_threads(rows("JoinRows", {{2, 3, 5, 7}, {2, 3, 2, 7}}));
   check_threads(rows("RmsNorm", {{3, 20, 800}, {800}}));
   check_threads(rows("SkipRmsNorm", {{3, 20, 800}, {3, 20, 800}, {800}}));
   check_threads(rows("LayerNorm", {{3, 20, 800}, {800}, {800}}));

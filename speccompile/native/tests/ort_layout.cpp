@@ -59,6 +59,7 @@ ENTRY(GetDimensions);
 ENTRY(GetTensorTypeAndShape);
 ENTRY(KernelInfoGetAttribute_float);
 ENTRY(KernelInfoGetAttribute_int64);
+ENTRY(KernelInfoGetAttribute_string);
 ENTRY(KernelContext_GetInput);
 ENTRY(KernelContext_GetOutput);
 ENTRY(ReleaseStatus);

@@ -10,7 +10,10 @@ layouts    weights in the layout of the kernels
 
 from speccompile.native import DOMAIN
 
-__all__ = ["DOMAIN", "VERSION"]
+__all__ = ["CHAIN", "DOMAIN", "VERSION"]
 
 VERSION = 1
 """Version of the operators, as graphs import them."""
+
+CHAIN = "Chain"
+"""The operator whose steps are other ones. Its functions are overloads, one for each sequence of steps."""

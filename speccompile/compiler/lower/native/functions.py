@@ -10,7 +10,7 @@ import onnx.parser
 import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral, neutral_adapters, neutral_codes, neutral_states
-from speccompile.compiler.lower.native import DOMAIN, VERSION, weights
+from speccompile.compiler.lower.native import CHAIN, DOMAIN, VERSION, weights
 from speccompile.compiler.lower.native.committed import CODED, COMMITTED, DECODED, DECODED_INT4
 from speccompile.compiler.lower.passes import ONNXRUNTIME
 
@@ -213,6 +213,7 @@ _TEXTS = {
     "(query, key, value, cosines, sines, query_weight, key_weight) => (queries, keys, values)":
         _HEADS + _NORMALIZED + _TURNED.format(query="normal_query", key="normal_key")
         + _QUERIES.format(query="turned_query"),
+    "JoinRows (rows, others) => (both)": "both = Concat <axis = 2> (rows, others)",
     "RotaryTables <scale> (positions, frequencies) => (cosines, sines)": _TABLES,
     "RmsNorm <epsilon> (x, weight) => (y)":
         "y = RMSNormalization <axis = -1, epsilon: float = @epsilon> (x, weight)",
@@ -264,14 +265,16 @@ def functions() -> dict[str, onnx.FunctionProto]:
 
 
 def add_functions(model: ir.Model) -> None:
-    """Add the functions of the operators that a graph calls, and no other functions of the domain."""
+    """Add the functions of the operators that a graph calls, and no other functions of the domain but its chains."""
     known = functions()
-    used = {node.op_type for node in ir.traversal.RecursiveGraphIterator(model.graph) if node.domain == DOMAIN}
-    for identifier in [each for each in model.functions if each[0] == DOMAIN]:
+    called = [node for node in ir.traversal.RecursiveGraphIterator(model.graph) if node.domain == DOMAIN]
+    chains = {node.op_identifier() for node in called if node.op_type == CHAIN}
+    called += [node for identifier in chains for node in model.functions[identifier]]
+    for identifier in [each for each in model.functions if each[0] == DOMAIN and each not in chains]:
         del model.functions[identifier]
-    for name in sorted(used):
+    for name in sorted({node.op_type for node in called} - {CHAIN}):
         function = ir.from_proto(known[name])
         model.functions[function.identifier()] = function
-    if used:
+    if called:
         model.opset_imports[DOMAIN] = VERSION
         model.opset_imports[ONNXRUNTIME] = 1
