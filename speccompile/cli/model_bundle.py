@@ -174,8 +174,8 @@ def _entered(opening: AbstractContextManager[T], cache: "FolderCache", request: 
             entry = held.enter_context(opening)
         except OSError as error:
             raise UsageError(
-                f"received the cache folder {cache.folder} ({error.strerror}), expected one that can be written, for the "
-                "bundle of a model",
+                f"received the cache folder {cache.folder} ({error.strerror}), expected one that can be written, for "
+                "the bundle of a model",
                 hint="set $SPECCOMPILE_CACHE_DIR to another folder, or build a bundle of its own: speccompile build "
                 f"{request.model}",
             ) from error
