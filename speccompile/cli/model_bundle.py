@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -18,12 +18,14 @@ from speccompile.machine.plain_files import path_text
 from speccompile.progress import LOGGER
 
 if TYPE_CHECKING:
+    from speccompile.bundle.cache import FolderCache
     from speccompile.plan.plan import Plan
     from speccompile.recipe.model_recipe import ModelRecipe
     from speccompile.recipe.model_request import ModelRequest
     from speccompile.runtime import Bundle
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _BUNDLE = "bundle"
 """Name of the bundle's folder in an entry of the cache."""
@@ -144,7 +146,7 @@ def _cached(request: "ModelRequest", *, prove: bool) -> Iterator[Path]:
             "received $SPECCOMPILE_CACHE_LIMIT_GB 0, which leaves no place for the bundle of a model",
             hint=f"raise it, or build a bundle of its own: speccompile build {request.model}",
         )
-    with cache.open_entry(digest, "bundle", verify=False) as found:
+    with _entered(cache.open_entry(digest, "bundle", verify=False), cache, request) as found:
         if found is not None:
             try:
                 open_bundle(found[0] / _BUNDLE, verify=False)
@@ -153,7 +155,7 @@ def _cached(request: "ModelRequest", *, prove: bool) -> Iterator[Path]:
             else:
                 yield found[0] / _BUNDLE
                 return
-    with cache.add_entry(digest, {"key": key}) as part:
+    with _entered(cache.add_entry(digest, {"key": key}), cache, request) as part:
         build_model(request, part / _BUNDLE, prove=prove, for_text=True)
     with cache.open_entry(digest, "bundle", verify=False) as found:
         if found is None:
@@ -162,6 +164,22 @@ def _cached(request: "ModelRequest", *, prove: bool) -> Iterator[Path]:
                 hint=f"raise it, or build a bundle of its own: speccompile build {request.model}",
             )
         yield found[0] / _BUNDLE
+
+
+@contextmanager
+def _entered(opening: AbstractContextManager[T], cache: "FolderCache", request: "ModelRequest") -> Iterator[T]:
+    """Context manager of a cache's entry. Raise UsageError for a cache whose folder cannot be used."""
+    with ExitStack() as held:
+        try:
+            entry = held.enter_context(opening)
+        except OSError as error:
+            raise UsageError(
+                f"received the cache folder {cache.folder} ({error.strerror}), expected one that can be written, for "
+                "the bundle of a model",
+                hint="set $SPECCOMPILE_CACHE_DIR to another folder, or build a bundle of its own: speccompile build "
+                f"{request.model}",
+            ) from error
+        yield entry
 
 
 def _key(request: "ModelRequest", *, prove: bool) -> dict[str, Any]:

@@ -33,7 +33,7 @@ _THRESHOLD: dict[str, Any] = {"metavar": "X|none"}
     "--condition-on-previous-text", is_flag=True, help="Let the text of a window depend on the windows before it."
 )
 @click.option(
-    "--temperature", metavar="T,..", default="0", show_default=True,
+    "-t", "--temperature", metavar="T,..", cls=Option, default="0", show_default=True,
     help="Temperatures to try in turn until a text is plausible; above 0 in bundles that sample.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of the random numbers above temperature 0.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from speccompile.cli.options import FloatRange
+from speccompile.cli.options import NEW_TOKENS, FloatRange, Option
 from speccompile.cli.table_output import print_table
 from speccompile.progress import LOGGER, loading_torch
 
@@ -36,9 +36,7 @@ class Counts(click.ParamType):
 @click.command("tune")
 @click.argument("recipe", type=click.Path(path_type=Path))
 @click.option("--prompts", metavar="FILE", type=click.Path(path_type=Path), help="By default the recipe's own.")
-@click.option(
-    "--max-new-tokens", metavar="N", type=click.IntRange(min=1), help="At most this many; by default as the proof."
-)
+@click.option("-n", "--max-new-tokens", metavar="N", help="At most this many; by default as the proof.", **NEW_TOKENS)
 @click.option("--repeats", type=click.IntRange(min=1), default=40, show_default=True, help="Runs of a graph and width.")
 @click.option("--threads", metavar="N,..", type=Counts(1024), default=(), help="By default 1, 2 and all cores.")
 @click.option("--drafts", metavar="K,..", type=Counts(16), default=(), help="Lengths of chains; default 1 to 6, 8.")
@@ -46,7 +44,10 @@ class Counts(click.ParamType):
     "--tree", "trees", metavar="TREE", multiple=True, help="A tree as drafter.tree takes it; may be repeated."
 )
 @click.option("--precision", "precisions", metavar="WORD", multiple=True, help="Of the drafter; may be repeated.")
-@click.option("--temperature", type=FloatRange(min=0), default=0.0, show_default=True, help="Of recipes that sample.")
+@click.option(
+    "-t", "--temperature", cls=Option, type=FloatRange(min=0), default=0.0, show_default=True,
+    help="Of recipes that sample.",
+)  # fmt: skip
 @click.option(
     "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override a key, as in precision.target=int4."
 )

@@ -143,3 +143,11 @@ def test_a_cache_that_is_off_has_no_place(model, monkeypatch):
     monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "0")
     with pytest.raises(UsageError, match="leaves no place for the bundle of a model"):
         generate(model, "def")
+
+
+def test_a_cache_that_cannot_be_written_is_named_before_the_build(model, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "file"))
+    monkeypatch.setattr("speccompile.cli.model_bundle.build_model", lambda *_, **__: pytest.fail("it is built"))
+    with pytest.raises(UsageError, match=r"received the cache folder .*file/bundles \(Not a directory\), expected one"):
+        generate(model, "def")

@@ -59,6 +59,15 @@ def test_what_is_no_language_model_of_transformers_is_refused_first(tmp_path, ma
         read_checkpoint(folder)
 
 
+@pytest.mark.parametrize(
+    "name", ["BertForMaskedLM", "LlamaForSequenceClassification", "Qwen2ForRewardModel", "T5EncoderModel"]
+)
+def test_another_head_than_that_of_the_next_token_is_refused(tmp_path, make_checkpoint, name):
+    folder = make_checkpoint(tmp_path / "model", architectures=[name])
+    with pytest.raises(UnsupportedModelError, match=rf"config\.json: architectures: received '{name}', which does not"):
+        read_checkpoint(folder)
+
+
 def test_another_layout_of_transformers_leaves_the_refusal_to_transformers(tmp_path, make_checkpoint, monkeypatch):
     for names in (known_types, language_models):
         names.cache_clear()

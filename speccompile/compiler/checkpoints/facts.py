@@ -11,7 +11,7 @@ from speccompile.compiler.checkpoints.encoder_decoder import decoder_sizes, is_e
 from speccompile.compiler.checkpoints.gguf.block_types import EXPERTS, QUANTIZED
 from speccompile.compiler.checkpoints.gguf.conversion import read_index
 from speccompile.compiler.checkpoints.json_files import CONFIG, GENERATION_CONFIG
-from speccompile.compiler.checkpoints.known_types import refuse_unknown_type
+from speccompile.compiler.checkpoints.known_types import refuse_other_models
 from speccompile.compiler.checkpoints.layer_shapes import check_layers
 from speccompile.compiler.checkpoints.layer_types import check_layer_types
 from speccompile.compiler.checkpoints.layer_widths import with_layer_widths
@@ -60,7 +60,7 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     """
     config = _read_config(folder)
     decoder = text_config(config, folder)
-    refuse_unknown_type(_model_type(config, folder), folder / CONFIG)
+    refuse_other_models(config, folder / CONFIG)
     source = read_source_facts(config, folder) if is_encoder_decoder(config) else None
     stored = stored_tensors(folder)
     tensors = stored if decoder is None else decoder_tensors(stored, folder)

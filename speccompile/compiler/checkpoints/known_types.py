@@ -2,12 +2,16 @@
 mistake would wait for its message."""
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from speccompile.compiler.checkpoints.multimodal import TYPES
 from speccompile.errors import UnsupportedModelError
+
+HINT = "give a model that predicts the next token: docs/reference/support.md lists those that were proven"
 
 _LANGUAGE_MODELS = (
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
@@ -15,6 +19,25 @@ _LANGUAGE_MODELS = (
     "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
 )
 """Mappings in transformers/models/auto/modeling_auto.py of the classes that are compiled."""
+
+_OTHER_HEADS = re.compile(
+    r"(ForMaskedLM|Classification|ForQuestionAnswering|ForMultipleChoice|RewardModel|EncoderModel)$"
+)
+"""End of the names of classes that do not predict the next token; their weights lack its head, or their layers see what
+comes later."""
+
+
+def refuse_other_models(config: Mapping[str, Any], path: Path) -> None:
+    """Raise UnsupportedModelError for the config of what predicts no next token: as `refuse_unknown_type`, and for a
+    model of a known type with another head. path: of the file."""
+    match config:
+        case {"model_type": str(model_type)}:
+            refuse_unknown_type(model_type, path)
+    match config.get("architectures"):
+        case [str(name), *_] if _OTHER_HEADS.search(name) and not config.get("is_decoder"):
+            raise UnsupportedModelError(
+                f"{path}: architectures: received {name!r}, which does not predict the next token", hint=HINT
+            )
 
 
 def refuse_unknown_type(model_type: str, path: Path) -> None:
@@ -28,7 +51,7 @@ def refuse_unknown_type(model_type: str, path: Path) -> None:
     if (models := language_models()) and model_type not in models:
         raise UnsupportedModelError(
             f"{path}: model_type: received {model_type!r}, which is no language model in transformers",
-            hint="give a model that predicts the next token: docs/reference/support.md lists those that were proven",
+            hint=HINT,
         )
 
 

@@ -439,7 +439,7 @@ inline constexpr Option kTranscribeOptions[] = {
     {"--format", "[text|srt|vtt|json]", Takes::kChoice, "Form of the transcript; srt and vtt have times.  [default: text]"},
     {"--initial-prompt", "TEXT", Takes::kText, "Text before the sound, such as names that are spoken."},
     {"--condition-on-previous-text", "", Takes::kFlag, "Let the text of a window depend on the windows before it."},
-    {"--temperature", "T,..", Takes::kText, "Temperatures to try in turn until a text is plausible; above 0 in bundles that sample.  [default: 0]"},
+    {"--temperature", "T,..", Takes::kText, "Temperatures to try in turn until a text is plausible; above 0 in bundles that sample.  [default: 0]", 't'},
     {"--seed", "N", Takes::kWhole, "Seed of the random numbers above temperature 0.  [x>=0]", '\0', false, "", "x>=0", 0, HUGE_VAL},
     {"--compression-ratio-threshold", "X|none", Takes::kText, "Compression ratio by zlib above which the tokens of a text are not plausible; by default 1.35."},
     {"--logprob-threshold", "X|none", Takes::kText, "Mean log-probability of its tokens below which a text is not plausible; by default -1."},
