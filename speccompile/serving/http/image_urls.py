@@ -141,7 +141,7 @@ def _connection(parts: SplitResult, port: int, where: str, end: float) -> http.c
             context = ssl.create_default_context()
             connected = context.wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
             with _until(end, connected):
-                connected.do_handshake()  # type: ignore[attr-defined]
+                connected.do_handshake()
     except OSError as error:
         connected.close()
         if monotonic() >= end:
