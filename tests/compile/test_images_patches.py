@@ -121,7 +121,10 @@ def test_a_service_in_cpp_goes_on_from_equal_pictures_alone(seeing, native):
 
 
 def test_the_command_in_cpp_takes_files_of_pictures(seeing, native_build, onnxruntime_library, tmp_path):
-    files = [tmp_path / "wide.ppm", tmp_path / "tall.ppm"]  # formats with a library: tests/native/test_native_images.py
+    files = [
+        tmp_path / "wide.ppm",
+        tmp_path / "tall.ppm",
+    ]  # formats with a library: tests/native/test_native_image_files.py
     for file, image in zip(files, (WIDE, TALL), strict=True):
         Image.fromarray(image).save(file)
     shown = [part for file in files for part in ("--image", str(file))]

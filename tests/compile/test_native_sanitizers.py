@@ -17,8 +17,9 @@ from tests.compile.test_kernel_sanitizers import can_compile
 from tests.light.fake_bundle import toy_manifest, toy_tokenizer
 from tests.light.test_text import TOKENIZERS
 from tests.native.conftest import run
+from tests.native.image_lines import ImageLines
 from tests.native.slot_operations import TRACES, check_trace
-from tests.native.test_native_images import ImageLines, decode_changed
+from tests.native.test_native_image_files import decode_changed
 from tests.native.test_native_model_templates import FOLDER as MODEL_TEMPLATES
 from tests.native.test_native_model_templates import GIVEN as TEMPLATES
 from tests.native.tokenizers_of_families import FAMILIES

@@ -3,20 +3,25 @@
 import base64
 import io
 import json
+import weakref
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from speccompile.compiler.checkpoints.images import read_images
+from speccompile.errors import OverloadedError
 from speccompile.runtime.images import reader as readers
 from speccompile.runtime.images.encoder import Picture
+from speccompile.runtime.images.family import Grid
 from speccompile.runtime.images.reader import ImageReader
 from speccompile.runtime.text.tokenizer import Tokenizer
 from speccompile.serving.http.errors import RequestError
+from speccompile.serving.http.images import HeldPictures
 from speccompile.serving.http.reading.reader import read_image
 from speccompile.serving.http.reading.tasks import CHAT, Reading
-from speccompile.serving.http.requests import TokenizedBody
+from speccompile.serving.http.requests import TokenizedBody, submit
 from tests import vision
 
 
@@ -41,6 +46,35 @@ def body(low: bool, **more: object) -> bytes:
     part = {"type": "image_url", "image_url": url | ({"detail": "low"} if low else {})}
     messages = [{"role": "user", "content": [part, {"type": "text", "text": "what"}]}]
     return json.dumps({"messages": messages, **more}).encode()
+
+
+def test_pixels_of_all_requests_are_bounded() -> None:
+    held, (one, two) = (
+        HeldPictures(most=30),
+        (Picture(np.zeros((2, 4, 3), np.uint8), key, Grid(1, 1, whole=False)) for key in (b"1", b"2")),
+    )
+    held.take([one])
+    with pytest.raises(
+        OverloadedError, match="of all requests have 48 bytes of pixels, expected at most 30"
+    ):
+        held.take([two])
+    del one
+    held.take([two])
+
+
+def test_pixels_are_dropped_once_they_are_encoded(reading):
+    asked = reading.request(CHAT, body(low=False))
+    (picture,), gone, run = asked.options["images"], [], []
+    weakref.finalize(picture, gone.append, True)
+    media = reading.bundle.vision.of_ids(asked.prompts[0], [picture]).media
+    media._encoder.rows = lambda picture: run.append(picture.key) or np.zeros((999, 8), np.float32)
+    service = SimpleNamespace(submit=lambda *_, **__: None)
+    submit(asked, service)
+    del picture
+    assert not gone
+    for _ in range(2):
+        media.rows_between(0, len(asked.prompts[0]))
+    assert (gone, len(run)) == ([True], 1)
 
 
 @pytest.mark.parametrize("low", [False, True])

@@ -5,6 +5,7 @@ from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -25,13 +26,27 @@ document.getElementById("text").dispatchEvent(new (kind === "paste" ? ClipboardE
 """
 
 
+class Seen:
+    """Stands for a picture that is read; equal to its file."""
+
+    image = np.zeros((1, 1, 3), np.uint8)
+
+    def __init__(self, file: bytes) -> None:
+        self.file = file
+
+    def __eq__(self, other: object) -> bool:
+        return self.file == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class Sight:
     """Stands for the reader of a bundle with images; the test is the model."""
 
     settings = SimpleNamespace(placeholders=("<image>",))
 
-    def pictures(self, sources: Any) -> list[bytes]:
-        return list(sources)
+    def pictures(self, sources: Any) -> list[Seen]:
+        return list(map(Seen, sources))
 
     def prompt(self, text: str, pictures: Any, **_: Any) -> SeenPrompt:
         return SeenPrompt(toy_text().encode(text, special_tokens=False), None)

@@ -32,11 +32,12 @@ class HeldPictures:
         """Count the pictures of a request. Raise OverloadedError where those of all requests are too many."""
         sizes = [each.image.nbytes for each in pictures]
         with self._lock:
-            if self._bytes + sum(sizes) > self._most:
+            if (size := self._bytes + sum(sizes)) > self._most:
                 raise OverloadedError(
-                    f"other requests have pictures of {self._bytes >> 20} MiB of pixels already", retry_after=1.0
+                    f"the pictures of all requests have {size} bytes of pixels, expected at most {self._most}",
+                    retry_after=1.0,
                 )
-            self._bytes += sum(sizes)
+            self._bytes = size
         for picture, size in zip(pictures, sizes, strict=True):
             weakref.finalize(picture, self._drop, size)
 

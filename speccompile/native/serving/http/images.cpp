@@ -99,7 +99,9 @@ std::shared_ptr<const images::Pixels> counted(std::shared_ptr<const images::Pixe
     held_bytes -= size;
   });
   if (const int64_t all = held_bytes += size; all > kMostHeldBytes)
-    throw RequestError(503, "other requests have pictures of " + std::to_string((all - size) >> 20) + " MiB of pixels already", "", "overloaded").of_kind(kUnavailable).with("Retry-After", "1");
+    throw RequestError(503, "the pictures of all requests have " + std::to_string(all) + " bytes of pixels, expected at most " + std::to_string(kMostHeldBytes), "", "overloaded")
+        .of_kind(kUnavailable)
+        .with("Retry-After", "1");
   return found;
 }
 
