@@ -12,16 +12,21 @@ from speccompile.drafters.token_map import MAP, MAX_EXPANSION
 from speccompile.plan.caches import FULL, ring_size, spare_rows
 from speccompile.plan.plan import ModelPlan, Plan
 
+_HEADS = ("decoder_attention_heads", "num_attention_heads", "num_heads", "n_head")
+"""Keys of a decoder's number of heads: of BART's kin, of language models, of T5's."""
+
 
 @dataclass(frozen=True)
 class CacheSize:
     """Bytes of the caches of one batch slot. token: of a token in the caches that have a row for every token; row: of
-    one row of a ring; ring_rows: of each ring; spare: rows that a cache has beyond its longest text."""
+    one row of a ring; ring_rows: of each ring; spare: rows that a cache has beyond its longest text. source: of all
+    rows of the longest source, of targets with an encoder."""
 
     token: int
     row: int
     ring_rows: tuple[int, ...]
     spare: int
+    source: int = 0
 
     @property
     def rings(self) -> int:
@@ -34,14 +39,15 @@ class CacheSize:
 
     def of(self, tokens: int) -> int:
         """Return the bytes of caches for a text of so many tokens."""
-        return self.token * (tokens + self.spare) + self.rings
+        return self.token * (tokens + self.spare) + self.rings + self.source
 
     def longest(self, memory: float) -> int | None:
         """Return the number of tokens of the longest text whose caches fit a memory in bytes, 0 if none does; None if
         any does."""
+        left = memory - self.rings - self.source
         if not self.token:
-            return None if self.rings <= memory else 0
-        return max(0, int((memory - self.rings) // self.token) - self.spare)
+            return None if left >= 0 else 0
+        return max(0, int(left // self.token) - self.spare)
 
 
 def cache_size(plan: Plan) -> CacheSize:
@@ -53,7 +59,8 @@ def cache_size(plan: Plan) -> CacheSize:
     rows, count = ring_rows(plan), max(1, plan.target.facts.layers or 0)
     whole = token_bytes(plan.target, plan.caches.target)
     each = whole // count
-    return CacheSize(whole - each * len(rows) + several * drafters, each, tuple(rows), spare)
+    source = 0 if plan.source is None else plan.source.max_length * (whole + drafters)
+    return CacheSize(whole - each * len(rows) + several * drafters, each, tuple(rows), spare, source)
 
 
 def ring_rows(plan: Plan) -> list[int]:
@@ -89,22 +96,22 @@ def token_bytes(model: ModelPlan, dtype: str) -> int:
 def cache_width(model: ModelPlan) -> int:
     """Return the number of KV cache elements per token; an upper bound if the config does not say."""
     config = text_config(model)
-    hidden, heads = model.facts.hidden_size or 0, config_number(config, "num_attention_heads", "n_head", default=1)
-    return cache_heads(model) * config_number(config, "head_dim", default=hidden // heads)
+    hidden, heads = model.facts.hidden_size or 0, config_number(config, *_HEADS, default=1)
+    return cache_heads(model) * config_number(config, "head_dim", "d_kv", default=hidden // heads)
 
 
 def cache_heads(model: ModelPlan) -> int:
     """Return the number of rows of keys and of values per token, of all layers; an upper bound if the config does not
     say."""
     config = text_config(model)
-    heads = config_number(config, "num_attention_heads", "n_head", default=1)
+    heads = config_number(config, *_HEADS, default=1)
     return 2 * (model.facts.layers or 0) * config_number(config, "num_key_value_heads", default=heads)
 
 
 def text_config(model: ModelPlan) -> Mapping[str, Any]:
-    """Return the config of a model's text decoder."""
+    """Return the config of a model's text decoder, or of the decoder behind its encoder."""
     written = read_json_object(model.folder / CONFIG) or {}
-    return written.get(TEXT) or written
+    return written.get(TEXT) or written.get("decoder") or written
 
 
 def config_number(config: Mapping[str, Any], *names: str, default: int) -> int:
