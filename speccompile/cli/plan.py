@@ -177,6 +177,8 @@ def _cache_rows(recipe: "Recipe", plan: "Plan", cache_gb: float) -> list[Row]:
     if {caches.target, caches.drafter} != {FLOAT_CACHE}:
         rows.append(_row(recipe, "cache.max_acceptance_loss", f"{caches.max_acceptance_loss:g}"))
     whole = cache_size(plan)
+    if whole.source:
+        rows.append(("  a source", f"{whole.source / 1e6:.2f} MB", "checkpoint"))
     if caches.sliding != FULL:
         sizes = sorted(Counter(ring_rows(plan)).items())
         rings = ", ".join(f"{count} layer{'s' * (count > 1)} of {size} rows" for size, count in sizes)

@@ -19,11 +19,13 @@ SCALE = 4
 @dataclass(frozen=True)
 class CacheSize:
     """Bytes of the caches of one batch slot. token: of a token in the caches that have a row for every token; rings:
-    bytes of a row and number of rows of each ring; spare: rows that a cache has beyond its longest text."""
+    bytes of a row and number of rows of each ring; spare: rows that a cache has beyond its longest text;
+    source: of all rows of the longest source, of targets with an encoder."""
 
     token: int
     rings: tuple[tuple[int, int], ...]
     spare: int
+    source: int = 0
 
     @property
     def ring_bytes(self) -> int:
@@ -36,14 +38,15 @@ class CacheSize:
 
     def of(self, tokens: int) -> int:
         """Return the bytes of caches for a text of so many tokens."""
-        return self.token * (tokens + self.spare) + self.ring_bytes
+        return self.token * (tokens + self.spare) + self.ring_bytes + self.source
 
     def longest(self, memory: float) -> int | None:
         """Return the number of tokens of the longest text whose caches fit a memory in bytes, 0 if none does; None if
         any does."""
+        left = memory - self.ring_bytes - self.source
         if not self.token:
-            return None if self.ring_bytes <= memory else 0
-        return max(0, int((memory - self.ring_bytes) // self.token) - self.spare)
+            return None if left >= 0 else 0
+        return max(0, int(left // self.token) - self.spare)
 
 
 def cache_size(plan: Plan) -> CacheSize:
@@ -59,7 +62,9 @@ def cache_size(plan: Plan) -> CacheSize:
             rings.append((size, rows))
         else:
             full += size
-    return CacheSize(full + several * drafters, tuple(rings), spare)
+    whole = token_bytes(plan.target, plan.caches.target)
+    source = 0 if plan.source is None else plan.source.max_length * (whole + drafters)
+    return CacheSize(full + several * drafters, tuple(rings), spare, source)
 
 
 def ring_rows(plan: Plan) -> list[int]:
@@ -115,9 +120,9 @@ def cache_width(model: ModelPlan) -> int:
 
 
 def text_config(model: ModelPlan) -> Mapping[str, Any]:
-    """Return the config of a model's text decoder."""
+    """Return the config of a model's text decoder, or of the decoder behind its encoder."""
     written = read_json_object(model.folder / CONFIG) or {}
-    return written.get(TEXT) or written
+    return written.get(TEXT) or written.get("decoder") or written
 
 
 def config_number(config: Mapping[str, Any], *names: str, default: int) -> int:

@@ -1,4 +1,4 @@
-"""Engines of TensorRT-RTX that encode pictures, of every family, built without a GPU."""
+"""Engines of TensorRT-RTX that encode pictures, of every family, and sources and sounds, built without a GPU."""
 
 import json
 from dataclasses import replace
@@ -11,13 +11,17 @@ from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.encoder_engine import TENSORRT_FILE, build_encoders
 from speccompile.compiler.build.inputs import open_plan
 from speccompile.compiler.engines import process
+from speccompile.compiler.from_recipe import build
 from speccompile.plan.plan import EnginePlan, PrecisionPlan
 from speccompile.runtime import Bundle
 from tests import vision
 from tests.compile.engine_builds import LIMITS
+from tests.compile.test_encoder_decoders import make_model
+from tests.compile.test_encoder_decoders import recipe as sourced
+from tests.compile.whispers import make_whisper
 from tests.seeing import NEW, PROMPTS, Seeing, made, planned
 
-pytestmark = [pytest.mark.builds(18), pytest.mark.sweep("three engines of every family, and whole bundles")]
+pytestmark = [pytest.mark.builds(30), pytest.mark.sweep("three engines of every family, and whole bundles")]
 
 CAPABILITIES = ("8.6", "8.9", "12.0")
 LOOKUP = {"kind": "prompt_lookup", "ngram": 1, "tokens": 3}
@@ -74,6 +78,30 @@ def test_a_bundle_has_an_encoder_for_each_engine(tmp_path, native_library, name)
         text = text.format(seeing.token)
         found = seeing.bundle.generate(text, images=list(images), max_new_tokens=NEW, adaptive=False)
         assert found.token_ids == seeing.expected(text, images)
+
+
+@pytest.mark.builds(3)
+@pytest.mark.parametrize(
+    ("name", "word"), [("bart", "float16"), ("m2m_100", "int8"), ("t5gemma", "bfloat16"), ("whisper", "float16")]
+)
+def test_sources_are_encoded_by_an_engine_for_every_gpu(tmp_path, name, word):
+    hears = name == "whisper"
+    make_whisper(tmp_path / "target") if hears else make_model(name, tmp_path / "target")
+    gpu = {"backend": "tensorrt_rtx", "precision": {"target": word}}
+    keys = {
+        "engines": [{**gpu, "name": f"sm{each}", "compute_capability": each} for each in CAPABILITIES],
+        "drafter": LOOKUP, "cache": {"max_length": 40, "prefill_chunk": 8},
+        "source": None if hears else {"max_length": 30},
+    }  # fmt: skip
+    path = build(sourced(tmp_path / "target", **keys), tmp_path / "bundle")
+    proven = {(row["graph"], row["level"]) for row in json.loads((path / "proof.json").read_text())["graphs"]}
+    assert ("encode_source", f"tensorrt.{word} against neutral") in proven
+    for engine in open_bundle(path).manifest.engines:
+        assert engine.build is not None
+        assert set(engine.files) == {"encode_source", "verify", "draft"}
+        assert all(engine.build.reports[graph]["bytes"] > 0 for graph in engine.files)
+        profile = engine.build.settings["encode_source"]["profile"]
+        assert profile == ({} if hears else {"source": [[1, 1], [1, 30], [1, 30]]})
 
 
 def test_a_bundle_for_a_gpu_alone_has_no_second_encoder(tmp_path):

@@ -2,31 +2,25 @@
 
 import dataclasses
 import json
-from pathlib import Path
 
-import numpy as np
 import pytest
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import models, pre_tokenizers, processors
 
-from speccompile.bundle.caches import code_bits, with_quantized_caches
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.source_section import FIELDS, source_problems
-from speccompile.bundle.sources import is_cross_state, round_only
+from speccompile.bundle.sources import round_only
 from speccompile.compiler.checkpoints.facts import read_checkpoint
-from speccompile.compiler.engines.settings import make_settings
-from speccompile.contract import ENCODE_SOURCE, INT4_VALUES, Graph, Tensor, is_scale
+from speccompile.contract import ENCODE_SOURCE, Graph, Tensor
 from speccompile.errors import BundleError, CheckpointError, PromptError, RecipeError, UnsupportedModelError, UsageError
 from speccompile.measure.tune.run import Job
 from speccompile.plan.caches import CachePlan
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.runtime.devices.device import DeviceEngine
+from speccompile.recipe.cache_sizes import cache_size
 from speccompile.runtime.generation_options import GenerationOptions
-from speccompile.runtime.rounds.source_encoder import SourceEncoder
 from speccompile.runtime.sources import resolve_sources
 from speccompile.runtime.text.tokenizer import Tokenizer
 from tests.light.bundle_example import manifest
-from tests.light.fake_cuda import FakeCuda
 
 BART = {
     "model_type": "bart", "is_encoder_decoder": True, "architectures": ["BartForConditionalGeneration"], "d_model": 4,
@@ -168,6 +162,26 @@ def test_the_longest_source_is_decided(planned):
     assert (skipped.graphs, skipped.drafter.layers.halves) == ("separate", 2)
 
 
+@pytest.mark.parametrize(
+    ("config", "width", "heads"),
+    [
+        ({"decoder_attention_heads": 2, "encoder_attention_heads": 1}, 4, 2),
+        ({"model_type": "t5", "num_heads": 3, "d_kv": 5, "num_decoder_layers": 2}, 15, 3),
+    ],
+)
+def test_caches_of_the_source_take_memory(config, width, heads, planned, make_checkpoint, tmp_path):
+    make_checkpoint(tmp_path / "own", **BART | config)
+    plain, codes = (
+        planned(target={"model": "own"}, cache=cache, source={"max_length": 9}) for cache in ({}, {"dtype": "int8"})
+    )
+    for plan, row in ((plain, 4 * width), (codes, width + 4 * heads)):  # keys and values of two layers
+        size = cache_size(plan)
+        assert (size.token, size.source) == (4 * row, 9 * 4 * row)
+        assert size.of(7) - size.of(6) == size.token
+        assert size.longest(size.of(7)) == 7
+    assert cache_size(planned(target={"model": "llama"}, source=None)).source == 0
+
+
 def test_rules_of_generate_that_a_bundle_lacks_are_noted(planned, tmp_path):
     assert not planned().notes
     rules = {
@@ -256,68 +270,6 @@ def test_a_manifest_says_what_its_encoder_takes():
     assert "expected ids below 3" in next(source_problems(SECTION, graphs, 3))
     assert "has 7 rows, source.max_length is 5" in next(source_problems(SECTION, {ENCODE_SOURCE: encoder(7)}, 6))
     assert round_only([encoder(), plain.graphs[0]]) == (plain.graphs[0],)
-
-
-def test_rows_of_a_source_may_be_codes_with_scales():
-    stored = with_quantized_caches(encoder(), {"target.cross_key.0": 4})
-    codes, scales = stored.outputs
-    assert (codes.dtype, codes.shape, scales.buffer, scales.shape) == (
-        "int8", (1, 2, 5, 2), "target.cross_key_scale.0", (1, 2, 5, 2),
-    )  # fmt: skip
-    assert is_cross_state(scales.buffer)
-    assert is_scale(scales.buffer)
-    assert not is_scale("target.scaled.0")
-    assert list(source_problems(SECTION, {ENCODE_SOURCE: stored}, 6)) == []
-    assert code_bits(INT4_VALUES, "target.cross_value.0") == 4
-    assert code_bits(INT4_VALUES, "target.cross_key.0") == 8
-
-
-class Encoding(DeviceEngine):
-    """Its encoder writes the tokens of a source as rows of a cache on the device."""
-
-    def __init__(self, cuda, *graphs):
-        super().__init__(cuda.open(), graphs, {each.name: Path(each.name) for each in graphs})
-        self._cuda = cuda
-
-    def _prepare(self, binding):
-        source, _ = binding.inputs
-        (cache,) = binding.outputs
-
-        def encode():
-            tokens = self._cuda.view(source.address, 8 * source.shape[1]).view(np.int64)
-            rows = self._cuda.view(cache.address, 4 * cache.shape[2]).view(np.float32)
-            rows[: len(tokens)] = tokens
-
-        def run():
-            self._with_copies(binding, lambda: self._cuda.put(self._device.stream, encode))
-            self._device.synchronize()
-
-        return run
-
-
-def test_sources_are_encoded_into_caches_on_a_device():
-    cuda, one = FakeCuda(), (1, 1, 5, 1)
-    state = Tensor("target.cross_key.0", "float32", one, "target.cross_key.0", "state")
-    read = Tensor("source", "int64", (1, "source"), "source", "io")
-    encode = Graph(ENCODE_SOURCE, (read, state), (dataclasses.replace(state, name="target.cross_key.0.out"),))
-    length = Tensor("source_length", "int64", (1,), "source_length", "io")
-    engine = Encoding(cuda, encode, Graph("verify", (length, state), ()))
-    encoder = SourceEncoder(engine, dataclasses.replace(manifest(max_length=40), source=SECTION, graphs=(encode,)))
-    for source, rows in (([7, 8, 9], [7, 8, 9, 0, 0]), ([4], [4, 8, 9, 0, 0])):
-        encoder.encode(0, source, str(source))
-        assert engine.host_view("target.cross_key.0", one).ravel().tolist() == rows
-        assert engine.host_view("source_length", (1,)).tolist() == [len(source)]
-    encoder.encode(0, [4], "[4]")
-    assert encoder.runs == 2
-
-
-def test_engines_encode_sources_of_every_length():
-    fixed = {"backend": "tensorrt_rtx", "compute_capability": "8.9", "precision": {}}
-    made = make_settings(encoder(80), **fixed, tokens=3, catch_up=2, prefill_chunk=8, max_length=40)
-    assert made.profile == {"source": ((1, 1), (1, 64), (1, 80))}
-    assert make_settings(encoder(7), **fixed, tokens=3, catch_up=2, prefill_chunk=8, max_length=40).profile == {
-        "source": ((1, 1), (1, 7), (1, 7))
-    }
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def _attending(config: Mapping[str, Any], layers: int) -> Iterator[int]:
 def _rows(config: Mapping[str, Any], layer: int, kind: str, window: int) -> LayerRows:
     if (rank := _count(config, "kv_lora_rank")) is not None:  # latent attention: one row for all heads
         return LayerRows(1, rank, _count(config, "qk_rope_head_dim") or 0, window)
-    heads = _count(config, "num_attention_heads", "n_head", "decoder_attention_heads", "num_heads") or 1
+    heads = _count(config, "decoder_attention_heads", "num_attention_heads", "n_head", "num_heads") or 1
     hidden = _count(config, "hidden_size", "n_embd", "d_model") or 0
     width = _count(config, "kv_channels", "d_kv", "head_dim", "attention_head_dim") or hidden // heads
     keys = 1 if config.get("multi_query") else _count(config, "num_key_value_heads", "num_kv_heads") or heads
