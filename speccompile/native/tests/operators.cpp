@@ -11,7 +11,7 @@ namespace {
 
 using namespace speccompile;
 
-// A node of the library and what it is given.
+// A node of the library and its inputs.
 struct Node {
   std::string name;
   OrtKernelInfo info;
