@@ -219,7 +219,7 @@ class FolderCache(Cache):
             self._remove_parts()
             part.mkdir()
             lock = _lock(part)
-            assert lock is not None, "the cache's folder could be locked, and nobody else knows this one"
+            assert lock is not None, "the cache's folder could be locked, and no other process knows this one"
         try:
             yield part
         finally:

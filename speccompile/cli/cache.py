@@ -140,7 +140,7 @@ def caches() -> list[_Row]:
 
 
 def _limit_bytes(cache: "FolderCache | ResultCache | DescriptionCache") -> int | None:
-    """Return the most that a cache may take; None for small results, which take what they need."""
+    """Return the limit of a cache; None for small results, which have none."""
     from speccompile.bundle.cache import FolderCache
 
     return int(cache.limit) if isinstance(cache, FolderCache) else None

@@ -108,7 +108,7 @@ _IMAGE = "--image"
 
 
 def require_terminal() -> None:
-    """Raise UsageError unless somebody can type."""
+    """Raise UsageError unless stdin is a terminal."""
     if not sys.stdin.isatty():
         raise UsageError(
             "received no prompt, and stdin is no terminal to chat on",

@@ -37,7 +37,7 @@ class Interrupted(click.Abort):
 
 
 class ReaderLeftError(Exception):
-    """Nobody reads what is printed any more."""
+    """The reader of stdout or stderr has closed it."""
 
 
 def run(group: click.Group, arguments: Sequence[str] | None) -> int:

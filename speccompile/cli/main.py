@@ -52,7 +52,7 @@ COMMANDS = {
 """Command -> (module:attribute, one line of help), in the order of the help."""
 
 OPEN_ENDED = {"run", "chat", "generate", "serve", "ray", "completion"}
-"""Commands that may wait for somebody, or write text as it comes: only their steps tell that they still run."""
+"""Commands that wait for input, or write text as it comes: only their steps tell that they still run."""
 
 EPILOG = "Begin with: speccompile build recipes/demo, then: speccompile generate build/demo --prompt 'def main('"
 

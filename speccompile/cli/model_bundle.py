@@ -52,7 +52,7 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Options that say how a model without a recipe is built; None for what was not given."""
+    """Options that say how a model without a recipe is built; None for absent ones."""
 
     drafter: str | None = None
     precision: str | None = None
@@ -183,7 +183,7 @@ def _entered(opening: AbstractContextManager[T], cache: "FolderCache", request: 
 
 
 def _key(request: "ModelRequest", *, prove: bool) -> dict[str, Any]:
-    """Return what decides a model's bundle: what is asked, the files of the model and of drafters, and this version."""
+    """Return the key of a model's bundle: its options, the files of the model and of drafters, and this version."""
     from speccompile.recipe.model_request import is_model, model_files
 
     files = [[path_text(path), path.stat().st_size, path.stat().st_mtime_ns] for path in model_files(request)]

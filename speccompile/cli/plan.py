@@ -197,7 +197,7 @@ def _adapter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
 
 
 def _decoding(plan: "Plan", recipe: "Recipe") -> str:
-    """Describe the decoding; why it is greedy, if nobody asked for that."""
+    """Describe the decoding; why it is greedy, if the recipe does not say."""
     from speccompile.recipe.decide import SAMPLING, sampling_cost
 
     if recipe.decoding is not None or plan.decoding == SAMPLING:

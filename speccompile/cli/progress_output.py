@@ -40,7 +40,7 @@ def shows_bars() -> bool:
 
 
 class _Details(logging.Filter):
-    """Filter of what is logged for debugging: only ends of steps pass, unless it is asked for."""
+    """Filter of log records for debugging: only ends of steps pass, unless --verbose is given."""
 
     def __init__(self, *, verbose: bool) -> None:
         super().__init__()

@@ -118,7 +118,7 @@ double quotas(const std::string& root) {
   return least;
 }
 
-// A number as Python's float() reads it; -1 for what is none.
+// Return a number as Python's float() reads it; -1 for an invalid one.
 double number_of(std::string_view text) {
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   text = stripped(text);

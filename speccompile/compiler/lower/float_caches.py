@@ -71,7 +71,7 @@ def _attend(op: str, nodes: Nodes, node: ir.Node) -> ir.Value:
 
 
 def _retype(graph: ir.Graph, widths: Mapping[str, Dimension]) -> None:
-    """Give the caches, and what is computed of them, float32. Weights in eight bits stay: only caches are inputs."""
+    """Give the caches, and values computed from them, float32. Weights in eight bits stay: only caches are inputs."""
     changed = {value for value in graph.inputs if value.dtype == ir.DataType.INT8}
     encoders = {node for node in graph if node.domain == DOMAIN and node.op_type in neutral_codes.CODE_OPS}
     begun = changed | {value for node in encoders for value in node.inputs}

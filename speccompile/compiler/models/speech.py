@@ -30,7 +30,7 @@ class SpeechModel(SourcedModel):
     """A `SourcedModel` that hears. A source of proofs is the seed of noise."""
 
     rules: GenerationConfig
-    """transformers' own rules of what is written."""
+    """transformers' own rules of transcripts."""
 
     def read(self, source: Any) -> None:
         """Encode features float32 [M, F], or noise, see `runtime.audio.examples`, for runs outside of a pass."""

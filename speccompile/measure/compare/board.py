@@ -73,7 +73,7 @@ class Board:
         return sum(row.passes > 0 or row.state in (DROPPED, REFUSED) for row in self.rows.values())
 
     def start(self) -> None:
-        """Say what is to be done, and about how long it takes."""
+        """Show the plan of the comparison, and an estimate of its time."""
         LOGGER.info(
             "comparing %d methods on %d prompts, at most %d times, as long as a method may win: about %s, a guess that "
             "the first ones refine", len(self.rows), self.prompts, self.estimate.repeats, duration(self.seconds_left),
@@ -126,7 +126,7 @@ class Board:
         self.changed()
 
     def measured(self, name: str) -> None:
-        """Enter a complete pass, and say what it gave."""
+        """Record a complete pass, and show its results."""
         row = self.rows[name]
         self._time(row, stayed=True)
         row.state, row.passes = MEASURED, row.passes + 1

@@ -1,4 +1,4 @@
-"""Estimate of the seconds that a comparison takes: a guess from sizes first, then from what was timed."""
+"""Estimate of the seconds that a comparison takes: from sizes first, then from measured times."""
 
 from dataclasses import dataclass, field
 from statistics import fmean

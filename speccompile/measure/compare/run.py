@@ -15,7 +15,7 @@ from speccompile.measure.compare.work import Build, Measure, Work
 from speccompile.recipe import Plan
 
 HERE = LocalExecutor(brief=True)
-"""Executor in this process: the board says what was done."""
+"""Executor in this process, which reports to the board."""
 
 
 class ComparisonInterrupted(KeyboardInterrupt):

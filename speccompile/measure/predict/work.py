@@ -1,4 +1,4 @@
-"""Work of one run of a model's graph: what it reads and computes, from a plan, configs and headers alone."""
+"""Work of one run of a model's graph: bytes read and products, from a plan, configs and headers alone."""
 
 from collections import defaultdict
 from collections.abc import Iterable

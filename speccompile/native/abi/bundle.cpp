@@ -49,7 +49,7 @@ OpenOptions options_of(const char* const* options) {
   return made;
 }
 
-// Copies what was made to the caller, whose room is `given`; `given` is then what was or would be written.
+// Copy a result to the caller's buffer of size `given`; `given` becomes the size that was or would be written.
 template <class Item>
 void hand_out(const Item* made, size_t count, Item* to, size_t* given) {
   const size_t room = *given;

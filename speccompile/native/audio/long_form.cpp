@@ -160,7 +160,7 @@ std::string Transcription::detected() const {
   throw Error(Kind::kDefect, "the token " + std::to_string(written[0]) + " is no language");
 }
 
-// Return the probability that nothing is spoken in a window; none if nobody asks for it.
+// Return the probability that nothing is spoken in a window; none unless a threshold needs it.
 std::optional<double> Transcription::silence(const TokenIds& before) const {
   if (!form_.no_speech_threshold || !audio_.first_timestamp(bundle_.manifest().vocabulary_size)) return std::nullopt;
   TokenIds written;

@@ -142,7 +142,7 @@ const std::vector<Path>& paths() {
   return found;
 }
 
-// Chaining values of so many inputs. They may take the place of what was read.
+// Compute the chaining values of several inputs. They may overwrite the inputs.
 void hash_many(Inputs inputs, size_t count, uint32_t* values) {
   for (const Path& path : paths()) {
     for (; count >= path.lanes; count -= path.lanes) {

@@ -262,7 +262,7 @@ std::string FolderCache::part_of(const std::string& digest) const {
   return join_path(folder_, "." + digest + "." + std::to_string(getpid()) + "-" + digits + kCachePart);
 }
 
-// Remove an entry unless somebody is using it. Renamed first: killed on the way, this leaves no half of one.
+// Remove an entry unless a process uses it. Rename it first: a killed process then leaves no incomplete entry.
 bool FolderCache::remove(const std::string& entry) const {
   const FileDescriptor lock = locked(entry, Lock::kExclusive);
   if (!lock) return false;

@@ -48,7 +48,7 @@ const Json& typed(const Json& value, Type type, const std::string& where) {
   return value;
 }
 
-// A width by its name, and what is added: "window", "window+1".
+// A width by its name with an addend: "window", "window+1".
 void check_width(const std::string& width, const std::string& where) {
   const size_t plus = width.find('+');
   const std::string more = plus == std::string::npos ? "0" : width.substr(plus + 1);
@@ -196,7 +196,7 @@ void check_shapes(const std::vector<Graph>& graphs, int64_t widest, const std::s
   }
 }
 
-// Python needs no such checks: its integers have no end, and numpy refuses what is no shape.
+// Python needs no such checks: its integers have no end, and numpy refuses invalid shapes.
 void check_sizes(const Manifest& manifest, const std::string& file) {
   check_size(file + ": depth", manifest.depth, std::min<int64_t>(1, manifest.tokens), manifest.tokens);
   // a chunk, a window, or a history, which is rounded up to a power of two

@@ -65,7 +65,7 @@ Json measure_bandwidth(int threads) {
   const int64_t bytes = buffer_bytes();
   const size_t count = static_cast<size_t>(bytes) / sizeof(uint64_t), parts = static_cast<size_t>(threads);
   const auto buffer = make_buffer(bytes);
-  std::atomic<uint64_t> total{0};  // whose value nobody needs; without it nothing would be read
+  std::atomic<uint64_t> total{0};  // unused: without it the compiler would leave the reads out
   const auto read = [&](size_t first, size_t last) {
     uint64_t sum = 0;
     for (size_t at = first; at < last; ++at) sum += buffer[at];

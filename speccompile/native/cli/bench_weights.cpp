@@ -22,7 +22,7 @@ const std::map<std::string_view, std::vector<size_t>> kLookups = {{"Gather", {0}
                                                                   {"EmbedBlocks4", {1, 2, 3}},
                                                                   {"EmbedBlocks8", {1, 2, 3}}};
 
-// 0 for what are no weights.
+// 0 for inputs that are no weights.
 int64_t bits_of(uint64_t kind) {
   for (const auto& [type, bits] : kBits)
     if (static_cast<uint64_t>(type) == kind) return bits;

@@ -9,7 +9,7 @@
 
 namespace spc::cli {
 
-// The commands, of what was given. Arguments::check has passed.
+// The commands, by parsed arguments that have passed Arguments::check.
 void generate(const Arguments& given);
 void bench(const Arguments& given);
 void inspect(const Arguments& given);

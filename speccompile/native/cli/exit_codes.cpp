@@ -15,7 +15,7 @@
 namespace spc::cli {
 namespace {
 
-// Nobody reads what is written any more.
+// The reader of stdout or stderr has closed it.
 struct ReaderLeft {};
 
 std::atomic<bool> is_quiet{false};
@@ -107,7 +107,7 @@ void write_stdout(std::string_view text) {
 void write_stderr(const std::string& line) {
   try {
     write_all(STDERR_FILENO, line + "\n");
-  } catch (const FileError&) {  // there is nobody left to tell
+  } catch (const FileError&) {  // stderr is closed as well
   }
 }
 

@@ -66,7 +66,7 @@ void show_all(Session& session, bool is_json) {
   }
 }
 
-// Go on from what was kept, where anything was. Throws Error(kUsage) where nothing could be.
+// Load the drafter state of the file, if there is one. Throws Error(kUsage) for a drafter without state.
 void begin_kept(const Session& session, const std::string& state, bool reset) {
   session.kept().check();
   const std::string folder = parent_path(state);

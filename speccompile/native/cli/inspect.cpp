@@ -17,7 +17,7 @@
 namespace spc::cli {
 namespace {
 
-// ONNX Runtime's version, "" where nobody has said where it is and it is not found: then nothing was tried with it.
+// ONNX Runtime's version, "" if its library is not found: then nothing was tried with it.
 std::string onnxruntime_version(const std::string& path) {
   try {
     return Ort::load(path).version();
@@ -27,7 +27,7 @@ std::string onnxruntime_version(const std::string& path) {
   }
 }
 
-// Engine on the processor -> what was found on this machine, null where nothing was tried yet.
+// Engine on the processor -> result of the check on this machine, null before the first one.
 Json found_here(const OpenedBundle& bundle, const std::string& onnxruntime) {
   Json here{Json::Object{}};
   std::optional<std::string> version;

@@ -40,7 +40,7 @@ std::string see(const std::string& path) { return "see " + path + " --help"; }
   throw Error(Kind::kUsage, "Option " + python_repr(name) + " " + reason, see(kProgramName));
 }
 
-// Return what is wrong with a word that is none of `words`, which have bars between them; "" if nothing is.
+// Return the problem of a word that is none of `words`, which have bars between them; "" for none.
 std::string unlike_choices(const std::string& text, const std::string& words) {
   std::string known;
   for (const std::string& word : split(words, '|')) {
@@ -55,7 +55,7 @@ std::string unreadable(const std::string& path) {
   return is_unreadable ? "Path " + python_repr(path) + " is not readable." : "";
 }
 
-// Return what is wrong with a number, "" where it is in the option's range. shown: as Python writes it.
+// Return the problem of a number, "" if it is in the option's range. shown: as Python writes it.
 std::string out_of_range(const Option& option, double value, const std::string& shown) {
   const bool is_within = option.is_open ? value > option.least : value >= option.least;
   if (!*option.range || (is_within && value <= option.most)) return "";
@@ -196,7 +196,7 @@ std::optional<Value> Arguments::number(std::string_view name) const {
 int64_t Arguments::count(std::string_view name, int64_t otherwise) const {
   const std::optional<Value> value = number(name);
   if (!value) return otherwise;
-  constexpr uint64_t kMost = uint64_t{1} << 53;  // what nobody reaches, and sums of which do not overflow
+  constexpr uint64_t kMost = uint64_t{1} << 53;  // larger than any use, and sums of it do not overflow
   return static_cast<int64_t>(value->is_whole ? std::min(value->whole, kMost) : kMost);
 }
 

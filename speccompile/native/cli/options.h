@@ -1,4 +1,4 @@
-// Command lines, read as click reads them for Python's commands, and its words for what is wrong with them.
+// Command lines, read as click reads them for Python's commands, and click's words for errors in them.
 #pragma once
 
 #include <optional>
@@ -32,7 +32,7 @@ class Arguments {
   std::optional<Value> number(std::string_view name) const;
   int64_t count(std::string_view name, int64_t otherwise) const;
 
-  std::vector<std::string> rest;  // what is no option
+  std::vector<std::string> rest;  // arguments that are no options
 
  private:
   using Given = std::pair<const Option*, std::string>;

@@ -14,7 +14,7 @@
 namespace spc::cli {
 namespace {
 
-constexpr size_t kShown = 40;  // characters of what is no token id
+constexpr size_t kShown = 40;  // characters of an invalid token id
 
 // Options that give one thing, and its name. The first takes a text, the second a file, the third token ids.
 struct Options {

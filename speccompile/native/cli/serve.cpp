@@ -19,7 +19,7 @@ constexpr const char* kKeys = "SPECCOMPILE_API_KEY";
 constexpr double kGrace = 30;
 constexpr size_t kMostKeyBytes = 1 << 20;  // of a file of keys
 
-// A number of an option, at most what nobody waits for and what clocks can add.
+// Return a number of an option, at most a time that clocks can add.
 std::optional<double> number_of(const Arguments& given, const char* name) {
   constexpr double kMost = 1e9;
   const std::optional<Value> value = given.number(name);

@@ -30,7 +30,7 @@ class Grammar {
     int around;
   };
 
-  // Begin a part. skip: kNothing for none. Return its number; what is made after it is of this part.
+  // Begin a part. skip: kNothing for none. Return its number; rules that follow belong to this part.
   int begin_part(Expr skip, bool once);
   void set_part(int part) { part_ = part; }
   int part() const { return part_; }

@@ -97,7 +97,7 @@ class Reader {
       LarkOption& option = found.emplace_back();
       do option.push_back(terms(depth));
       while (next_sign("&"));
-      if (next_sign("->")) take(Word::Kind::kRule, "a name");  // of the tree, which nobody asks for
+      if (next_sign("->")) take(Word::Kind::kRule, "a name");  // of the tree, which is not built
     } while (next_option());
     return found;
   }

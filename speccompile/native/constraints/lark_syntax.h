@@ -33,7 +33,7 @@ struct LarkGrammar {
   std::vector<LarkOptions> ignored;
 };
 
-// Throws Refused for what is no such grammar, or has something that is not known here.
+// Throws Refused for an invalid grammar, and for syntax that is not supported.
 LarkGrammar read_lark(const std::string& source);
 
 }  // namespace spc::constraints

@@ -12,7 +12,7 @@ struct LarkWord {
   enum class Kind { kRule, kToken, kText, kRegex, kNumber, kSpecial, kJson, kNewline, kSign };
 
   Kind kind;
-  std::string text;   // of kText what it stands for, of kRegex what is between the slashes
+  std::string text;   // of kText its value, of kRegex the text between the slashes
   size_t line;
   std::string flags = {};
   Json json = {};

@@ -1,4 +1,4 @@
-// A JSON schema as what it allows (llguidance's json/schema.rs): keywords that are not known are refused, not ignored.
+// A JSON schema as the set of values that it allows (llguidance's json/schema.rs). Unknown keywords are refused, not ignored.
 #pragma once
 
 #include <map>

@@ -69,7 +69,7 @@ std::string spelled(const std::string& name, const Spelling& spelling) {
   return text;
 }
 
-// The tokenizer without what it writes before a text: Prepend, and Metaspace's first blank.
+// Return the tokenizer without its prefixes of a text: Prepend, and Metaspace's first blank.
 Json without_prefix(const Json& step, const char* several) {
   if (step["type"] == Json("Prepend")) return Json();
   Json found = step;

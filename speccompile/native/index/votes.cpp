@@ -8,7 +8,7 @@
 namespace spc {
 namespace {
 
-// A draft that may come next. rows: those that begin with it and what is before it.
+// A candidate for the next draft. rows: the continuations that begin with it and the drafts before it.
 struct Waiting {
   size_t depth;
   int64_t parent;

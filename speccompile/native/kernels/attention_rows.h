@@ -57,7 +57,7 @@ struct Rows {
     return room;
   }
 
-  // x [what is seen] times the rows' scales.
+  // x [rows that are seen] times the rows' scales.
   void scale(const Seen& seen, float* x) const {
     scale_each(x, scales + seen.begin, seen.turn);
     scale_each(x + seen.turn, scales, seen.committed - seen.turn);

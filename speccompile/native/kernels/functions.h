@@ -1,4 +1,4 @@
-// exp and what is made of it, by the same operations on every path.
+// exp, and functions of it, by the same operations on every path.
 #pragma once
 
 #include "kernels.h"
@@ -7,7 +7,7 @@
 namespace speccompile {
 namespace SPECCOMPILE_PATH {
 
-// e^x to 2 units in the last place; 0 below -87, infinity above 88.7, no number for what is none.
+// e^x to 2 units in the last place; 0 below -87, infinity above 88.7, NaN for NaN.
 //
 // x = n ln 2 + r with |r| <= ln 2 / 2; e^r by the polynomial of Cephes' expf (Moshier), then times 2^n in two steps.
 SPC_INLINE Vector exponential(Vector x) {

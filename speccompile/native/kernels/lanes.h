@@ -10,7 +10,7 @@
 //                   first ones, and the second ones)
 //   spread_nibbles  32 floats of 16 bytes, the low four bits first, the sign bit turned
 //   Integers        kWidth of 32 bits: to_floats, add, largest, sum_of, largest_of (over all lanes)
-//   magnitudes      the bits of floats without their signs: ordered as the numbers are, what is no number last
+//   magnitudes      the bits of floats without their signs: ordered as the numbers are, NaN last
 //   store_int8      floats from -127 to 127 as bytes, rounded to even; returns the integers
 //   fold            lane i is the sum of the kWidth lanes of the i-th of kWidth vectors: the halves are added, then the
 //                   quarters of that, and so on

@@ -125,7 +125,7 @@ SPC_INLINE void int4_block(const Int4Product& p, const Place& at) {
   p.x.block == 32 ? int4_columns_of<M, C, true>(p, at) : int4_columns_of<M, C, false>(p, at);
 }
 
-// Codes of a column in four bytes, and what is done with them: two in a byte, or one.
+// Number of codes of a column in four bytes: two in a byte, or one.
 template <class Sum>
 constexpr int64_t kCodes = 0;
 template <>

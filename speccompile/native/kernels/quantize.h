@@ -13,7 +13,7 @@ namespace SPECCOMPILE_PATH {
 // Below this a block counts as zeros: 127 divided by it must stay a number.
 constexpr float kTiny = 1e-30f;
 
-// The bits of the largest magnitude: as integers they are ordered like the numbers, what is no number above infinity.
+// The bits of the largest magnitude: as integers they are ordered like the numbers, NaN above infinity.
 static int32_t largest_bits(const float* x, int64_t count) {
   Integers most = magnitudes(zero());
   int64_t i = 0;

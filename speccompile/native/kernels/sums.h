@@ -1,4 +1,4 @@
-// Sixteen lanes, on every path: what is summed over the elements of a row has its order from them.
+// Sixteen lanes, on every path: they decide the order of sums over the elements of a row.
 //
 // Element i of a row goes into lane i % 16. The lanes are then added in halves: eight pairs at a distance of eight, four at
 // a distance of four, two at two, and one.

@@ -17,7 +17,7 @@ constexpr int64_t kTokensApart = 4;  // of which a thread makes the heads
 
 constexpr int64_t kRowsApart = 64;  // that a thread encodes
 
-// Fills in what is read and written where, and makes the rows of heads.
+// Fill in the places that are read and written, and make the rows of heads.
 void make_heads(Context& context, const HeadColumns& columns, Heads h) {
   const Tensor query = context.input(0), key = context.input(1), value = context.input(2);
   const Shape& shape = query.shape(3, "the query");

@@ -144,7 +144,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// The parts of a call, and how long the quickest took for one of what they count.
+// The parts of a call, and the least time that one took for a unit.
 class Work {
  public:
   explicit Work(const Context::Part& part) : part_(part), parts_((part.count + part.grain - 1) / part.grain) {}

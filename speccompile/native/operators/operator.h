@@ -198,7 +198,7 @@ struct Bridge {
   static OrtStatus* compute(void* kernel, OrtKernelContext* context) {
     const Kernel* self = static_cast<const Kernel*>(kernel);
     return guarded(self->api, [&] {
-      const FloatMode mode;  // for what is computed here; other threads have their own (Context::run)
+      const FloatMode mode;  // of this thread; others have their own (Context::run)
       Context run(self->api, context, self->pools.get());
       self->op.compute(run);
     });

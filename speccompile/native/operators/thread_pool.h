@@ -23,7 +23,7 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   // call(work, part) for every part of [0, parts), here and on the workers; returns when all have ended. A worker that is
-  // interrupted before it has taken a part holds up nobody.
+  // interrupted before it has taken a part holds up no other thread.
   void run(Call call, void* work, int64_t parts);
 
  private:

@@ -14,7 +14,7 @@ namespace {
 // cudaDeviceAttr, cudaMemcpyKind, flags of a stream
 enum : int { kMajor = 75, kMinor = 76, kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3, kNonBlocking = 1 };
 
-// cudaDeviceProp grows from release to release, and is 1 KiB or so. Its name is what it begins with.
+// cudaDeviceProp grows from release to release, and is 1 KiB or so. It begins with the name.
 constexpr size_t kNameSize = 256, kPropertiesSize = 16384;
 
 constexpr const char* kLibraries[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so"};

@@ -181,7 +181,7 @@ std::map<int64_t, int64_t> DecodeLoop::take_resumed(const Rows& rows, bool specu
   return found;
 }
 
-// Release a slot, whose sequence is still there, note what it holds where it is alone, and forget that.
+// Release a slot whose sequence is still there, and discard its content. `left`, the note of that content, stays if the slot is alone.
 void DecodeLoop::note_and_discard(Slot& slot) {
   if (slot.sequence) release(slot.index);
   if (!is_alone_) left.reset();

@@ -14,7 +14,7 @@ inline void require(bool holds, const std::string& otherwise) {
 
 inline std::string of_slot(int64_t slot) { return "slot " + std::to_string(slot); }
 
-// A graph that lies must not make us read what is not there. most: of the path, without the token behind it.
+// A graph with wrong counts must not cause reads beyond a buffer. most: of the path, without the token behind it.
 inline void check_path(int64_t given, int64_t accepted, int64_t most) {
   if (accepted < given || accepted > most)
     throw Error(Kind::kEngine, "the graph accepted " + std::to_string(accepted) + " of " + std::to_string(most) + " tokens, " +

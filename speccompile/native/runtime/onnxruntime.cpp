@@ -52,7 +52,7 @@ class Sessions {
 
 constexpr size_t kLarge = size_t{1} << 20;  // bytes from which memory is the system's own
 
-// Zeroed memory. The system gives pages of what is large when they are first written: caches take what their text fills.
+// Zeroed memory. The system allocates pages of large buffers when they are first written: caches take the memory of their text.
 // calloc would as well in a young process. In one that has freed blocks as large it takes those, and zeroes them whole.
 class Memory {
  public:

@@ -126,7 +126,7 @@ const Provider& find_provider(const std::string& word) {
 void check_provider(const Ort& library, const Provider& provider) {
   const std::vector<std::string> available = library.providers();
   if (std::find(available.begin(), available.end(), provider.name) != available.end()) return;
-  // A path that somebody gave is tried, and what is wrong with it told, when the provider is loaded.
+  // A path that the user gave is tried, and its problem reported, when the provider is loaded.
   if (!provider.plugin.empty() && !environment(provider.variable.c_str()).empty()) return;
   if (!provider.plugin.empty() && access(plugin_path(library, provider).c_str(), R_OK) == 0) return;
   std::string names;
@@ -152,7 +152,7 @@ void CudaGraphs::run(CudaGraphState& graph, const Binding& binding, const std::f
     try {
       return run(number);
     } catch (const OrtError& refusal) {
-      number = 0;  // what was captured of a run that was cut off is not all of it
+      number = 0;  // the capture of a run that was cut off is incomplete
       check_stopped();
       graph.refuse(refusal.message);
     }

@@ -21,7 +21,7 @@ constexpr Whole kWholes[] = {{"max_new_tokens", &Request::max_new_tokens}, {"num
                              {"ignore_eos", &Request::ignore_eos},         {"chat", &Request::chat},
                              {"truncate", &Request::truncate}};
 
-// A whole number that is below zero comes as a double, but is shown as what it was.
+// Show a whole number as such: below zero it comes as a double.
 std::string whole_repr(const Value& value) {
   const bool is_whole = !value.is_whole && value.number == std::floor(value.number) && std::fabs(value.number) < 0x1p53;
   return is_whole ? std::to_string(static_cast<int64_t>(value.number)) : value.repr();
@@ -134,7 +134,7 @@ void check_prompt_number(const std::string& name, size_t prompt) {
   if (prompt >= kMost) throw Error(Kind::kUsage, name + ": received a value for prompt " + std::to_string(prompt), "the first prompt is 0; SPC_ALL is all");
 }
 
-// Keep what is given for one prompt in `each`, or for all of them in `all`.
+// Store the value of one prompt in `each`, or that of all prompts in `all`.
 template <class Given>
 void keep(const char* name, size_t prompt, Given given, std::optional<Given>& all, std::map<size_t, Given>& each) {
   if (prompt == Request::kAll) {

@@ -18,7 +18,7 @@
 namespace spc {
 namespace {
 
-constexpr size_t kShown = 80;  // characters of what is wrong in a file
+constexpr size_t kShown = 80;  // characters of an invalid entry, in messages
 
 constexpr const char* kAnother = "remove the file, or give another one: the text is read again, and a new file written";
 

@@ -8,7 +8,7 @@
 namespace spc {
 namespace {
 
-constexpr int64_t kExample = 8;  // tokens of a source that nobody gave
+constexpr int64_t kExample = 8;  // tokens of an example source
 constexpr float kQuiet = -1.0f, kLoud = 1.5f;  // limits of noise: most features lie there
 
 SourcePtr some_text(const Manifest& manifest) {

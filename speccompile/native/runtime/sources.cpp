@@ -75,7 +75,7 @@ Prompt answer_of(const Prompt& prompt, const TokenIds& start, const Bundle& bund
   return ids;
 }
 
-// Return what is given for each prompt: its own, or the one for all.
+// Return the value of each prompt: its own, or the one for all.
 template <class Given>
 std::vector<const Given*> paired(const std::optional<Given>& all, const std::map<size_t, Given>& each, size_t count) {
   constexpr const char* kOneForEach = "give each prompt its source, or all of them one";

@@ -88,7 +88,7 @@ class Comparison {
   }
 
  private:
-  // So that states are what they are behind the same committed tokens.
+  // States are then those after the same committed tokens.
   void commit_prefix() {
     if (prefix_) read(0, prefix_, 0, true, prefix_);
   }

@@ -45,7 +45,7 @@ class Buffer {
     CHECK(all_ != MAP_FAILED, "no memory");
     CHECK(!room || mprotect(all_ + page, room, PROT_READ | PROT_WRITE) == 0, "no memory");
     data = reinterpret_cast<T*>(all_ + page + (place == Place::kEnd ? room - bytes : 0));
-    std::memset(static_cast<void*>(data), 0x7f, bytes);  // of floats: 3.4e38, which nobody should take for a zero
+    std::memset(static_cast<void*>(data), 0x7f, bytes);  // of floats: 3.4e38, which is easily told from zero
   }
   ~Buffer() { munmap(all_, size_); }
   Buffer(const Buffer&) = delete;

@@ -128,7 +128,7 @@ inline void compare_tokens(const char* path, const char* folder) {
   check_what_is_told(library, bundle, entry.files.front().second);
 }
 
-// choose: whether an engine runs here, or else what is said when it is opened on a device that works.
+// choose: whether an engine runs here, or the error of opening it on a device that works.
 inline void tell_refusal(const char* path, const char* folder, const char* engine, bool choose) {
   const spc::Ort& library = spc::Ort::load(path);
   const spc::OpenedBundle bundle = spc::open_bundle(folder);

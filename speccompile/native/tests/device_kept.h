@@ -1,4 +1,4 @@
-// States that outlive a generation, over a device's memory: written beside what is read, copied, saved and loaded.
+// Persistent states in a device's memory: written next to the buffer that is read, copied, saved and loaded.
 #pragma once
 
 #include <unistd.h>

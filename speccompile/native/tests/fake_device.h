@@ -1,5 +1,5 @@
-// A GPU over the host's memory. It is as unkind as CUDA: what is put on its stream happens when somebody waits for it, and not
-// before; memory that it did not give is not copied; what it gives is not zero by itself.
+// A GPU over the host's memory. It is as strict as CUDA: work on its stream is done when the host waits for it, and not
+// before; memory of others is not copied; its own memory is not zeroed.
 #pragma once
 
 #include <cstdlib>

@@ -42,7 +42,7 @@ struct OrtValue {
 struct OrtKernelInfo {
   std::map<std::string, int64_t> integers;
   std::map<std::string, float> floats;
-  std::vector<const OrtValue*> constants;  // null for what is computed
+  std::vector<const OrtValue*> constants;  // null for computed inputs
   std::map<std::string, std::string> texts = {};
 };
 // A run of it.
@@ -127,7 +127,7 @@ inline OrtStatus* get_constant(const OrtKernelInfo* info, size_t index, int* is_
   return nullptr;
 }
 
-// Whoever calls a place that is not filled in calls null.
+// Functions that are not filled in are null.
 inline OrtApi make_api() {
   OrtApi api{};
   put(api, ort::CreateStatus, +[](int, const char* text) { return new OrtStatus{text}; });

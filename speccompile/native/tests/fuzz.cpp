@@ -1,4 +1,4 @@
-// Inputs that nobody should trust, changed at random: each gives an answer or an error, and nothing else happens.
+// Untrusted inputs, changed at random: each gives an answer or an error, and nothing else happens.
 //
 //   fuzz SECONDS SEED FOLDER TARGET:FILE ..      with a main of its own; targets: manifest, hashes, tokenizer,
 //                                            onnx, kept, session, index, jinja, request; for some it has inputs of its own
@@ -55,7 +55,7 @@ spc::Json parsed(const std::string& input) {
   return data;
 }
 
-// Drafts of somebody who knows nothing, and now and then does not keep to what is said.
+// Random drafts, some of which break the contract of proposers.
 spc::Drafts any_drafts(const spc::Manifest& manifest, size_t seed) {
   speccompile::Random random(seed);
   spc::Drafts drafts;

@@ -1,4 +1,4 @@
-// Constraints as clients send them, which nobody should trust: schemas, regular expressions and grammars.
+// Constraints of untrusted clients: schemas, regular expressions and grammars.
 #pragma once
 
 #include <string>

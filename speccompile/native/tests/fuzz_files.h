@@ -1,4 +1,4 @@
-// Files beside a bundle's that nobody should trust: what a drafter kept, a session, and the header of an index.
+// Untrusted files: a persistent drafter state, a session, and the header of an index.
 #pragma once
 
 #include <filesystem>

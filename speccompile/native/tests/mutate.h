@@ -13,7 +13,7 @@ class Mutator {
  public:
   explicit Mutator(uint64_t seed) : random_(seed) {}
 
-  // The text of a document with some values changed; of what is no JSON, bytes.
+  // Return the text of a document with some values changed; if it is no JSON, with bytes changed.
   std::string document(const std::string& text) {
     try {
       spc::Json document = spc::Json::parse(text);

@@ -27,7 +27,7 @@ constexpr bool kAlike = std::is_pointer_v<A> == std::is_pointer_v<B> && std::is_
                         sizeof(std::conditional_t<std::is_void_v<A>, char, A>) == sizeof(std::conditional_t<std::is_void_v<B>, char, B>);
 
 template <class A, class B>
-struct SameCall : std::bool_constant<kAlike<A, B>> {};  // what is no function
+struct SameCall : std::bool_constant<kAlike<A, B>> {};  // for types that are no functions
 template <class A, class... As, class B, class... Bs>
 struct SameCall<A (*)(As...), B (*)(Bs...)> {
   static constexpr bool value = [] {

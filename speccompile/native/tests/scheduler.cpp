@@ -22,7 +22,7 @@ namespace {
 
 Json optional(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
-// Writes down what it is told.
+// Records its calls.
 class Recorder : public Observer {
  public:
   void refused(const char* reason) override { events.push_back(list({"refused", reason})); }

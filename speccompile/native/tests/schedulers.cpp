@@ -1,4 +1,4 @@
-// Schedulers over the C ABI: requests of several threads, cancelled ones, what is still there when it ends, and wrong calls.
+// Schedulers over the C ABI: requests of several threads, cancelled ones, those that are left at its end, and wrong calls.
 //
 //   test_schedulers BUNDLE LIBRARY_OF_ONNXRUNTIME [requests a thread]
 #include <atomic>
@@ -105,7 +105,7 @@ void test_threads(const Bundle& bundle, const std::vector<Known>& known, int req
         else if (way == 1)
           check_by_callback(std::move(submission), asked);
         else if (way == 2)
-          ++left;  // nobody reads it
+          ++left;  // it stays unread
         else
           check_answer(submission, asked);
         CHECK(!scheduler.stats().empty(), "no numbers");

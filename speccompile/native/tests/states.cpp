@@ -13,7 +13,7 @@ struct Sizes {
   bool has_beta;
 };
 
-// Numbers of one recurrence. Where the length is 0 the state is never read: it holds what is no number.
+// Numbers of one recurrence. Where the length is 0 the state is never read: it holds NaN.
 struct Inputs {
   Buffer<float> query, key, value, decay, beta, state, context, updated;
   Buffer<int64_t> length, count;

@@ -46,7 +46,7 @@ class AddedTokens {
   // Throws NoTokenizer.
   AddedTokens(const Json& tokens, const Vocabulary& vocabulary, const Normalizers& normalizers);
 
-  // The pieces of a text: its added tokens, and what is between them after normalizing.
+  // Split a text into its added tokens, and the normalized texts between them.
   PreTokenizedString split(std::string_view text, bool tracked) const;
 
   std::optional<uint32_t> id(const std::string& token) const;

@@ -1,4 +1,4 @@
-// Reading the parts of a tokenizer.json. Text::open makes an Error with the path of what is thrown here.
+// Reading the parts of a tokenizer.json. Text::open turns exceptions of these functions into an Error with the path.
 #pragma once
 
 #include <string>

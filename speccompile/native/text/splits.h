@@ -19,7 +19,7 @@ enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext,
 // Throws NoTokenizer.
 Behavior read_behavior(const Json& value);
 
-// Matches and what is between them, all of a text of that size; invert: those that match are those that do not.
+// Matches and the parts between them, which cover a text of that size; invert: with both exchanged.
 std::vector<Part> parts_of(const std::vector<Match>& matches, size_t size, bool invert);
 // The pieces that the behavior makes of the parts.
 std::vector<Match> pieces_of(const std::vector<Part>& parts, Behavior behavior);

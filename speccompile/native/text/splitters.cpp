@@ -67,7 +67,7 @@ class Characters : public Matching {
   unicode::Set set_;
 };
 
-// Words, and runs of what is neither word nor space.
+// Split into words, and runs of characters that are neither of a word nor spaces.
 class Whitespace : public Matching {
  public:
   Whitespace() : Matching(Behavior::kRemoved, true) {}

@@ -26,7 +26,7 @@ class Text {
   // Token ids of UTF-8 text; special_tokens: with those that the tokenizer puts around a prompt. Throws Error(kPrompt) for
   // what is not UTF-8.
   virtual TokenIds encode(std::string_view text, bool special_tokens = true) const = 0;
-  // UTF-8 without special tokens; what is no character is U+FFFD.
+  // Return UTF-8 without special tokens, with U+FFFD for invalid bytes.
   virtual std::string decode(const TokenIds& ids) const = 0;
   // Return the ids that have text: no special tokens, none beyond the tokenizer's vocabulary.
   virtual TokenIds shown(const TokenIds& ids) const = 0;

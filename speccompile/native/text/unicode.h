@@ -1,4 +1,4 @@
-// Characters: UTF-8, and what is known of them (unicode_data.h).
+// Characters: UTF-8, and their properties (unicode_data.h).
 #pragma once
 
 #include <bitset>

@@ -72,7 +72,7 @@ void advance(Row& row, Instance& instance, size_t number, bool going) {
   }
 }
 
-// A generation ends with its last row, or when nobody waits for one any more.
+// A generation ends with its last row, or when all its requests are cancelled.
 void run(Instance& instance, const std::vector<Asked*>& group) {
   std::vector<Row> rows;
   for (Asked* asked : group) rows.push_back({asked, "", {}});

@@ -182,7 +182,7 @@ class Transcription:
         return names[token]
 
     def _silence(self, before: Sequence[int], options: GenerationOptions) -> float | None:
-        """Return the probability that nothing is spoken in a window; None if nobody asks for it."""
+        """Return the probability that nothing is spoken in a window; None unless a threshold needs it."""
         if self._form.no_speech_threshold is None:
             return None
         if first_timestamp(self._audio, self._manifest.vocabulary_size) is None:

@@ -39,7 +39,7 @@ class Times:
 
     @property
     def typical(self) -> float:
-        """Seconds of a run; sorted out when somebody asks, which is not after every run."""
+        """Seconds of a run; evaluated on demand, which is not after every run."""
         if self._is_stale:
             self._is_stale = False
             self._typical = sorted(self._last)[(len(self._last) - 1) // 4]

@@ -195,7 +195,7 @@ def _maker(
             return endpoint_maker(plan)
     raise UsageError(
         f"train.data.answers: received '{plan.data.answers}', expected bundle, transformers or endpoint",
-        hint="answers that the data has itself need nobody",
+        hint="answers of the data itself need no endpoint",
     )
 
 

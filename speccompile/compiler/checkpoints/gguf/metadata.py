@@ -1,5 +1,5 @@
 """Typed access to the metadata of a GGUF file. It records the keys that were asked for: those left over would change
-the model in a way that nobody here knows, so that the file is refused by their names."""
+the model in an unknown way, so that the file is refused by their names."""
 
 from collections.abc import Iterable
 from pathlib import Path

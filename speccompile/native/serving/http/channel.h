@@ -1,4 +1,4 @@
-// One connection: HTTP/1.1 requests, read with limits of size and time, and what is written.
+// One connection: HTTP/1.1 requests, read with limits of size and time, and their answers.
 //
 // Nothing is read leniently that proxies read in several ways: lines end with CR LF, a body has one length, no header is folded.
 #pragma once
@@ -29,7 +29,7 @@ struct RequestHead {
   const std::string* find(std::string_view name) const;
 };
 
-// Return the head in some lines, each without its end. Throws RequestError for what is no HTTP, or exceeds a limit.
+// Return the head in some lines, each without its end. Throws RequestError for invalid HTTP, and beyond a limit.
 RequestHead parse_head(const std::vector<std::string>& lines, const ConnectionLimits& limits);
 
 // Throw RequestError for a line behind the chunks of a body that is no header.

@@ -22,7 +22,7 @@ int64_t default_connections() {
   return std::max(kFewest, std::min(kMostConnections, static_cast<int64_t>(files.rlim_cur) - kSpareDescriptors));
 }
 
-// Its thread sees the end of what it reads, or that it can write no more, and closes it.
+// Shut the socket down: its thread then fails to read or write, and closes it.
 void end(const Connections::Entry& connection) { shutdown(connection.socket, SHUT_RDWR); }
 
 }  // namespace

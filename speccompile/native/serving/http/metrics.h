@@ -30,7 +30,7 @@ class Metrics : public Observer {
   void failed() override;
 
  private:
-  // Values in buckets, each with its own count, and what is beyond.
+  // Counts of values by bucket, and of those beyond the last.
   struct Distribution {
     std::vector<double> counts;
     double sum = 0;

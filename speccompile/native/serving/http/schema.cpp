@@ -79,7 +79,7 @@ bool fits_enum(const Json& value, const Json& known) {
   return std::any_of(known.list().begin(), known.list().end(), [&](const Json& each) { return is_same(value, each); });
 }
 
-// A keyword: whether a value is valid, and the words around what it says. Values of other types are valid, as in the standard.
+// A keyword: whether a value is valid, and the words of its message. Values of other types are valid, as in the standard.
 struct Rule {
   const char* keyword;
   bool (*is_valid)(const Json& value, const Json& rule);

@@ -114,7 +114,7 @@ Value map(const Value& value, const Arguments& given, Budget& budget) {
   return Value::generator(std::move(found));
 }
 
-// select, reject, selectattr, rejectattr; of what is false nothing.
+// select, reject, selectattr, rejectattr; empty for a false value.
 Value chosen(const Value& value, const Arguments& given, Budget& budget, bool by_attribute, bool wanted) {
   if (!value.truth()) return Value::generator({});
   const size_t own = by_attribute ? 1 : 0;

@@ -1,4 +1,4 @@
-// Operators, attributes and items, with Python's words for what they do not take.
+// Operators, attributes and items, with Python's words for errors.
 #include <algorithm>
 #include <cmath>
 

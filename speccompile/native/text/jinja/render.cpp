@@ -36,7 +36,7 @@ class Renderer {
   }
 
  private:
-  // Gives an error the line of what is run, unless it has one, and counts how deep that is.
+  // Adds the line of the running statement to an error that has none, and counts the depth.
   template <class Work>
   auto at_line(int64_t line, const Work& work) {
     struct Depth {

@@ -40,7 +40,7 @@ def warm_up(texts: "Texts") -> None:
 
 
 class UncompiledError(Exception):
-    """A constraint that is not kept: its compilation takes a time that nobody knows."""
+    """A constraint that is not kept: its compilation takes an unknown time."""
 
 
 class LimitedBundle:
