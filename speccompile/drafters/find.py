@@ -67,7 +67,7 @@ def read_head(path: Path, request: HeadRequest) -> HeadPlan:
         received = (
             f"a folder of drafter.kind {other[0]} (dialect {other[1].name}: {other[2]})" if other else _shown(folder)
         )
-        names = ", ".join(dialect.name for dialect in family.dialects if not dialect.refused)
+        names = ", ".join(dict.fromkeys(dialect.name for dialect in family.dialects if not dialect.refused))
         raise CheckpointError(
             f"{path}: received {received}, expected a head of drafter.kind {request.kind} in one of its dialects "
             f"({names})",

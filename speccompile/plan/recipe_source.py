@@ -1,5 +1,6 @@
 """The form of every error about a recipe: location, received, expected, hint."""
 
+import errno
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,8 +24,19 @@ class RecipeSource:
         return any(key == path or key.startswith(f"{path}.") for path in self.overridden)
 
     def resolve(self, reference: str) -> Path:
-        """Return the path that a recipe names: relative to the recipe's folder, `~` expanded."""
-        return self.path.parent / os.path.expanduser(reference)  # noqa: PTH111 (pathlib's raises for unknown users)
+        """Return the path that a recipe names: relative to the recipe's folder, `~` expanded. Raise RecipeError for a
+        text that no file system takes as a path."""
+        path = self.path.parent / os.path.expanduser(reference)  # noqa: PTH111 (pathlib's raises for unknown users)
+        try:
+            path.lstat()
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG:
+                reason = error.strerror if isinstance(error, OSError) else error
+                raise RecipeError(
+                    f"{self.path}: received the path {format_value(reference)} ({reason}), expected that of a file",
+                    hint="correct the path in the recipe",
+                ) from None
+        return path
 
     def refusal(self, key: str, received: str, expected: str, hint: str) -> RecipeError:
         """Return the error for the value at `key`. The caller raises it."""

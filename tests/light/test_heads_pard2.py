@@ -82,6 +82,13 @@ def test_without_its_projection_it_is_refused(read, tmp_path):
         read()
 
 
+def test_a_dialect_with_two_layouts_is_named_once(read, tmp_path):
+    pard2(tmp_path / "head", TARGET)
+    (tmp_path / "head" / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"in one of its dialects \(AMD\)"):
+        read()
+
+
 def test_a_projection_for_wider_features_is_refused(read, tmp_path):
     pard2(tmp_path / "head", TARGET)
     torch.save(random_tensors({"target_proj.weight": (32, 192)}), tmp_path / "head" / "warp_model.bin")

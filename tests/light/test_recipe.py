@@ -6,7 +6,8 @@ import pytest
 
 from speccompile.errors import RecipeError
 from speccompile.plan.recipe_source import format_value, one_of
-from speccompile.recipe import load_recipe
+from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe.schema import Target
 
 COMPLETE = """
 name: demo-1.0
@@ -269,6 +270,13 @@ def test_values_and_choices_are_shown_as_people_write_them():
     ]
     assert format_value("x" * 100) == f"'{'x' * 80}...'"
     assert [one_of(words) for words in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a or b", "a, b or c"]
+
+
+@pytest.mark.parametrize(("reference", "reason"), [("a" * 300, "File name too long"), ("a\0b", "embedded null byte")])
+def test_what_cannot_be_a_path_is_refused(write, reference, reason):
+    recipe = load_recipe(write("name: demo\ntarget: {model: t}"))
+    with pytest.raises(RecipeError, match=f"recipe.yaml: received the path 'a.*{reason}.*, expected that of a file"):
+        make_plan(recipe.model_copy(update={"target": Target(model=reference)}))
 
 
 def test_paths_are_relative_to_the_recipe(write, monkeypatch, tmp_path):
