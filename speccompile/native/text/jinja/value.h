@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -32,7 +33,7 @@ struct Arguments {
   const Value* find(size_t place, std::string_view name) const;
 };
 
-// A mapping from texts, in the order in which they were set.
+// A mapping, in the order in which its keys were set. Keys are texts; other ones have names that no text is (name_of_key).
 class Dict {
  public:
   const Value* find(const std::string& name) const;
@@ -61,6 +62,8 @@ class Value {
   Value(Function value) : kind_(Kind::kFunction), function_(std::make_shared<const Function>(std::move(value))) {}
   static Value list(Values values, bool is_tuple = false);
   static Value name_space(Dict values);
+  // A text that the filters `safe` and `escape` have given: what is added to it is escaped, as by markupsafe.
+  static Value markup(std::string text);
   // What filters such as map give: it can be gone through once, is true though empty, and has no length.
   static Value generator(Values values);
   static Value range(Values values);
@@ -75,6 +78,7 @@ class Value {
   bool is_undefined() const { return kind_ == Kind::kUndefined; }
   bool is_none() const { return kind_ == Kind::kNone; }
   bool is_text() const { return kind_ == Kind::kText; }
+  bool is_markup() const { return is_markup_; }
   bool is_list() const { return kind_ == Kind::kList || kind_ == Kind::kTuple; }
   bool is_dict() const { return kind_ == Kind::kDict; }
   // Integers, and booleans, which count as such.
@@ -117,6 +121,7 @@ class Value {
   Json json(Walk& walk) const;
 
   Kind kind_ = Kind::kNone;
+  bool is_markup_ = false;
   int depth_ = 0;  // of lists and mappings inside each other
   int64_t integer_ = 0;
   double real_ = 0;
@@ -130,6 +135,13 @@ class Value {
 // Return the values that a loop goes through: of a text its characters, of a mapping its keys, of an undefined value none. Throws
 // TemplateError for another value.
 Values iterated(const Value& value);
+// Return the name of a key in a Dict: none for one that is neither text, whole number nor None. What Python takes for equal has one
+// name.
+std::optional<std::string> name_of_key(const Value& key);
+// Return the key of such a name.
+Value key_of_name(const std::string& name);
+// Return the value of a key, null where there is none.
+const Value* find_key(const Dict& dict, const Value& key);
 // Throw TemplateError for a value that no mapping of Python takes as a key.
 void require_hashable(const Value& value);
 // Throw TemplateError for an undefined value that is used.
