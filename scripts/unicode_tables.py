@@ -5,7 +5,8 @@ scripts/unicode_tables.py            # write native/text/unicode_*.h; takes a mi
 scripts/unicode_tables.py --check    # exit code 1 when they are not what it would write
 
 The package holds four versions of Unicode (its regular expressions, its normal forms, Rust's own, and an old list of
-punctuation), so no one database would give its token ids.
+punctuation), so no one database would give its token ids. What chat templates make of letters (unicode_case.h) is
+Python's own.
 """
 
 import sys
@@ -189,6 +190,33 @@ def folds() -> tuple[str, str]:
     return mapping(pairs), "".join(number(len(row)) + "".join(map(number, row)) for row in codes)
 
 
+def cases(made: dict[str, str]) -> tuple[str, str]:
+    """Return the characters that become one, and those that become several."""
+    single = mapping({ord(each): ord(to) for each, to in made.items() if len(to) == 1})
+    several = ([ord(part) for part in each + to] for each, to in made.items() if len(to) > 1)
+    return single, "".join(number(len(row)) + "".join(map(number, row)) for row in several)
+
+
+def case_header() -> str:
+    def is_final(text: str) -> bool:
+        return (text + "\u03a3").lower()[-1] == "\u03c2"
+
+    upper, several_upper = cases({each: each.upper() for each in CHARACTERS if each.upper() != each})
+    title, several_title = cases({each: each.title() for each in CHARACTERS if each.title() != each.upper()})
+    cased = {each for each in CHARACTERS if (each + "A").title()[-1] == "a"}
+    ignored = {each for each in CHARACTERS if is_final("a" + each) and not is_final("1" + each)}
+    return (
+        HEADER.replace(f"the package tokenizers {tokenizers.__version__}", "Python's str")
+        + constant("kUppercase", upper, "Upper case, as kLowercase.")
+        + constant("kSeveralUpper", several_upper, "Upper case of several characters. How many numbers, which.")
+        + constant("kTitlecase", title, "First letter of a word, where it is not upper case; as kUppercase.")
+        + constant("kSeveralTitle", several_title, "As kSeveralUpper.")
+        + constant("kCased", packed(ranges(cased)), "Characters with a case; as the runs of kProperties.")
+        + constant("kCaseIgnored", packed(ranges(ignored)), "Characters that the form of a sigma overlooks.")
+        + "\n}  // namespace spc::unicode\n"
+    )
+
+
 def changed(form: normalizers.Normalizer) -> dict[str, str]:
     made = ((each, form.normalize_str(each)) for each in CHARACTERS if ord(each) not in HANGUL)
     return {each: to for each, to in made if to != each}
@@ -305,6 +333,7 @@ def main() -> int:
         "unicode_data.h": data_header(),
         "unicode_forms.h": forms_header(canonical),
         "unicode_compatible.h": compatible_header(canonical),
+        "unicode_case.h": case_header(),
     }
     stale = [name for name, text in headers.items() if not holds(FOLDER / name, text)]
     if "--check" not in sys.argv:

@@ -1,5 +1,6 @@
 """The example service of scripts/examples, built by find_package, on a bundle of a tiny model."""
 
+import json
 import os
 import signal
 import subprocess
@@ -42,6 +43,17 @@ def test_prompts_of_stdin_are_streamed(stream, bundle, variables, wanted):
     lines = "".join(f"{prompt}\n" for prompt in PROMPTS).encode()
     done = subprocess.run([stream, bundle.path], env=variables, input=lines, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, wanted, b"")
+
+
+def test_requests_of_one_queue_are_answered_in_their_order(stream, bundle, variables):
+    """Every line is a request; all of them are decoded beside each other, each as it is alone."""
+    prompts = [f"def {name}(" for name in "abcdefgh"] * 6
+    lines = "".join(f"{prompt}\n" for prompt in prompts).encode()
+    service = stream.with_name("service")
+    done = subprocess.run([service, bundle.path], env=variables, input=lines, capture_output=True, timeout=60)
+    texts = [json.loads(line)["text"] for line in done.stdout.splitlines()]
+    alone = {prompt: bundle.bundle.generate(prompt, max_new_tokens=64).text for prompt in set(prompts)}
+    assert (done.returncode, done.stderr, texts) == (0, b"", [alone[prompt] for prompt in prompts])
 
 
 def test_prompt_that_is_too_long_is_told_with_a_hint(stream, bundle, variables):

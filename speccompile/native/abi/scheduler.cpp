@@ -195,7 +195,8 @@ spc_error* spc_submission_on_ready(spc_submission* submission, void (*wake)(void
   return spc::call_with({{submission, "submission"}}, [&] {
     std::function<void()> listener;
     if (wake) listener = [wake, user] { wake(user); };
-    submission->request->on_ready(std::move(listener));
+    const std::shared_ptr<spc::ServedRequest> held = submission->request;  // `wake` may free the submission
+    held->on_ready(std::move(listener));
   });
 }
 

@@ -3,11 +3,14 @@
 //   auto scheduler = speccompile::Scheduler(bundle);
 //   auto one = scheduler.submit(speccompile::Request().prompt("def main("));    // on any thread
 //   while (auto delta = one.next()) std::cout << delta->text() << std::flush;
+//   std::future<std::vector<speccompile::Result>> other = scheduler.async(speccompile::Request().prompt("import os"));
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -95,6 +98,52 @@ class Submission {
   std::unique_ptr<spc_submission, Freed<&spc_submission_free>> handle_;
 };
 
+// What becomes of a request on its own: it is gone once the request has ended.
+class Promised {
+ public:
+  static std::future<std::vector<Result>> begin(Submission submission) {
+    auto *const made = new Promised(std::move(submission));
+    std::future<std::vector<Result>> future = made->promise_.get_future();
+    check(spc_submission_on_ready(made->submission_.get(), &wake, made));  // which may be its end already
+    return future;
+  }
+
+ private:
+  explicit Promised(Submission submission) : submission_(std::move(submission)), found_(submission_.sequences()) {}
+
+  // On the scheduler's thread, which is not held up: nothing is waited for.
+  static void wake(void *user) noexcept {
+    auto *const self = static_cast<Promised *>(user);
+    if (self->take()) delete self;
+  }
+
+  // Take what has come. Returns whether that was the end.
+  bool take() noexcept {
+    try {
+      for (;;) {
+        const auto [delta, done] = submission_.next(0);
+        if (delta) {
+          if (std::optional<Result> result = delta->result()) found_[delta->sequence()] = std::move(result);
+          continue;
+        }
+        if (!done) return false;
+        std::vector<Result> all;
+        for (std::optional<Result> &each : found_)
+          if (each) all.push_back(std::move(*each));
+        promise_.set_value(std::move(all));
+        return true;
+      }
+    } catch (...) {
+      promise_.set_exception(std::current_exception());
+      return true;
+    }
+  }
+
+  Submission submission_;
+  std::vector<std::optional<Result>> found_;
+  std::promise<std::vector<Result>> promise_;
+};
+
 // A thread that decodes for requests of any threads. At its end it cancels what is left.
 class Scheduler {
  public:
@@ -111,6 +160,11 @@ class Scheduler {
     spc_submission *made = nullptr;
     check(spc_scheduler_submit(handle_.get(), request.get(), words_of(terms).data(), &made));
     return Submission(made);
+  }
+  // All sequences of a request, in their order, once they have ended: no thread waits for them. Its `get` throws what ended the
+  // request; at the end of the scheduler what is left has ended as cancelled.
+  std::future<std::vector<Result>> async(const Request &request, const Options &terms = {}) const {
+    return Promised::begin(submit(request, terms));
   }
   // Take no more requests, and wait for the present ones, for at most `seconds`; below 0 for ever.
   void close(double seconds = -1) const { check(spc_scheduler_close(handle_.get(), seconds)); }

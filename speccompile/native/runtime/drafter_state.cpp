@@ -103,7 +103,8 @@ void PersistentState::load(const std::string& path) const {
     refuse(plain + ": the states cannot be read: " + error.reason);
   }
   std::string_view numbers;
-  check_header(split_header(content, plain, "a file of states", kAnother, numbers), numbers.size(), plain);
+  const Json header = split_header(content, plain, "a file of states", kAnother, numbers);
+  check_header(header, numbers.size(), plain);
   size_t start = 0;
   for (const auto& [name, tensor] : states_) {
     engine_.write_state(name, tensor->concrete_shape({}), numbers.data() + start);

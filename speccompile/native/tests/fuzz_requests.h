@@ -14,19 +14,20 @@
 #include "../serving/http/fields.h"
 #include "../serving/http/requests.h"
 #include "../serving/http/tables.h"
+#include "../serving/http/tools.h"
 #include "../text/jinja/render.h"
 #include "check.h"
 
 // Up to a byte that no UTF-8 has, a template; behind it its variables as JSON, if they are.
 inline void render_any(const std::string& input) {
   const size_t end = std::min(input.find('\xff'), input.size());
-  spc::jinja::Dict variables;
   try {
-    const spc::Json given = spc::Json::parse(input.substr(std::min(end + 1, input.size())));
-    for (const auto& [name, value] : given.object()) variables.set(name, spc::jinja::Value::of(value));
-  } catch (const spc::JsonError&) {  // without any
-  }
-  try {
+    spc::jinja::Dict variables;
+    try {
+      const spc::Json given = spc::Json::parse(input.substr(std::min(end + 1, input.size())));
+      for (const auto& [name, value] : given.object()) variables.set(name, spc::jinja::Value::of(value));
+    } catch (const spc::JsonError&) {  // without any
+    }
     spc::jinja::render(input.substr(0, end), variables);
   } catch (const spc::jinja::TemplateError& error) {
     throw spc::Error(spc::Kind::kPrompt, error.message.empty() ? "a template was refused without a word" : error.message, "");
@@ -59,6 +60,19 @@ inline void read_any(const std::string& input) {
   }
 }
 
+// What a model has written where it may call a tool.
+inline void read_calls(const std::string& input) {
+  for (const spc::http::ToolCallFormat& format : spc::http::kToolCallFormats) {
+    const spc::http::Tools tools{&format, {spc::Json::Object{{"name", "f"}}}, {}, false, input.size() % 2 == 0};
+    for (const auto& call : tools.read(input).second) {
+      CHECK(call.name == "f" && spc::Json::parse(call.arguments).is_object(), "%s", call.arguments.c_str());
+      CHECK(call.to_json()["id"].text().size() > 20, "a call without a number of its own");
+    }
+  }
+}
+
+constexpr const char* kCallExamples[] = {"So <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1.5, \"}\"]}}\n</tool_call>\n<tool_call>\n{}</tool_call>",
+                                         "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}]", "{\"name\": \"f\", \"parameters\": {\"a\": \"\\\"\"}}{}"};
 constexpr const char* kRequestExample =
     "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\nConnection: keep-alive\r\n\r\n"
     R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"role": "assistant", "content": null, "tool_calls": )"

@@ -125,6 +125,40 @@ void test_threads(const Bundle& bundle, const std::vector<Known>& known, int req
   }
 }
 
+// Requests that nobody waits for: their futures have what sessions say, an error of the request, and an end with the scheduler.
+void test_futures(const Bundle& bundle, const std::vector<Known>& known) {
+  std::vector<std::future<std::vector<Result>>> left;
+  {
+    const Scheduler scheduler(bundle, {{"requests", "1000"}});
+    std::vector<std::future<std::vector<Result>>> futures;
+    for (int round = 0; round < 4; ++round)
+      for (const Known& each : known) futures.push_back(scheduler.async(each.request()));
+    for (size_t i = 0; i < futures.size(); ++i) {
+      const std::vector<Result> results = futures[i].get();
+      CHECK(results.size() == 1 && results[0].tokens() == known[i % known.size()].answer.tokens, "other tokens than alone");
+    }
+    for (const Known& each : known) left.push_back(scheduler.async(each.request()));
+  }
+  for (size_t i = 0; i < left.size(); ++i) {
+    CHECK(left[i].wait_for(std::chrono::seconds(0)) == std::future_status::ready, "a future that outlives its scheduler");
+    const Tokens tokens = left[i].get().at(0).tokens();
+    CHECK(tokens.size() <= known[i].answer.tokens.size() && std::equal(tokens.begin(), tokens.end(), known[i].answer.tokens.begin()), "other tokens than alone");
+  }
+  const Scheduler hasty(bundle, {{"queue_seconds", "1e-9"}, {"client_rows", "1"}});
+  std::vector<std::future<std::vector<Result>>> late;
+  for (int i = 0; i < 8; ++i) late.push_back(hasty.async(known[0].request()));
+  int refused = 0;
+  for (auto& each : late) {
+    try {
+      each.get();
+    } catch (const Error& error) {
+      CHECK(error.kind == SPC_OVERLOADED, "%s", error.what());
+      ++refused;
+    }
+  }
+  CHECK(refused > 0, "nobody waited too long");
+}
+
 // Submissions that outlive their scheduler, and a bundle that does not.
 void test_end(const Arguments& arguments, const std::vector<Known>& known) {
   std::vector<Submission> submissions;
@@ -242,6 +276,7 @@ int main(int count, char** words) {
   const speccompile::Bundle bundle = arguments.open();
   const std::vector<speccompile::Known> known = speccompile::known_of(bundle);
   speccompile::test_threads(bundle, known, count > 3 ? std::atoi(words[3]) : 40);
+  speccompile::test_futures(bundle, known);
   speccompile::test_end(arguments, known);
   speccompile::test_full_queue(bundle, known);
   speccompile::test_wrong_calls(bundle, known[0]);

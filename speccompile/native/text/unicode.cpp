@@ -27,17 +27,6 @@ Prefix prefix(std::string_view bytes, size_t at) {
   return {size, true};
 }
 
-Set unpacked(const char* runs) {
-  std::vector<Set::Range> ranges;
-  uint32_t last = 0;
-  for (Packed packed(runs); packed.more();) {
-    const uint32_t first = last + packed.number();
-    last = first + packed.number();
-    ranges.emplace_back(first, last);
-  }
-  return Set(std::move(ranges));
-}
-
 }  // namespace
 
 void append(std::string& to, uint32_t code) {
@@ -101,6 +90,17 @@ Set Set::operator~() const {
   }
   if (next <= kLast) rest.emplace_back(next, kLast);
   return Set(std::move(rest));
+}
+
+Set unpacked(const char* runs) {
+  std::vector<Set::Range> ranges;
+  uint32_t last = 0;
+  for (Packed packed(runs); packed.more();) {
+    const uint32_t first = last + packed.number();
+    last = first + packed.number();
+    ranges.emplace_back(first, last);
+  }
+  return Set(std::move(ranges));
 }
 
 Set category(std::string_view name) {

@@ -75,6 +75,8 @@ class Set {
 Set category(std::string_view name);
 // One of kProperties by its name; empty for another name.
 Set property(std::string_view name);
+// Runs of characters as kProperties has them.
+Set unpacked(const char* runs);
 
 // Numbers as scripts/unicode_tables.py packs them.
 class Packed {

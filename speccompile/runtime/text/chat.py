@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
 
 # Errors that a template can raise besides jinja2's own: it may compute anything with the messages.
-_TEMPLATE_FAULTS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError)
+_TEMPLATE_FAULTS = (
+    TypeError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    NameError,  # of the name that jinja2 writes for 1e999
+    RecursionError,
+    MemoryError,
+)
 
 
 Templates = str | Mapping[str, str]

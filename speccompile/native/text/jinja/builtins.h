@@ -32,11 +32,20 @@ Value global(const std::string& name, Budget& budget);
 std::string stripped(const std::string& text, const Value* characters, bool left, bool right);
 std::string lower(const std::string& text);
 std::string upper(const std::string& text);
-std::string capitalized(const std::string& text);
-std::string titled(const std::string& text);
 std::string replaced(const std::string& text, const std::string& from, const std::string& to, int64_t count, Budget& budget);
 bool is_blank(std::string_view character);
+// A text that is safe where another one is.
+Value like(const Value& value, std::string text);
+// A text for HTML; one that is safe stays as it is.
+std::string escaped(const Value& value);
+// Lines as Python's splitlines.
+Values lines_of(const std::string& text, bool keeps_ends);
+// format % values, as Python writes it.
+Value formatted(const Value& format, const Value& values, Budget& budget);
 
+// Throw TemplateError, in Python's words, for arguments that a function does not have. parameters: names with commas between them;
+// "*": any. One with ! behind it must be given; one with / before it has no name for callers.
+void check_arguments(const std::string& function, const Arguments& arguments, std::string_view parameters);
 // Arguments by place or name, of a type. Throw TemplateError for another one.
 const std::string& text_argument(const Arguments& arguments, size_t place, const char* name);
 int64_t integer_argument(const Arguments& arguments, size_t place, const char* name, int64_t otherwise);

@@ -160,6 +160,7 @@ Expression Parser::primary() {
       if (next.text == "true" || next.text == "True") return constant(true, next.line);
       if (next.text == "false" || next.text == "False") return constant(false, next.line);
       if (next.text == "none" || next.text == "None") return constant(Value(), next.line);
+      has_caller_ = has_caller_ || next.text == "caller";
       return made(Type::kVariable, next.line, next.text);
     case Token::Type::kString: {
       std::string text = next.text;

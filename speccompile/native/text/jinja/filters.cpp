@@ -1,15 +1,11 @@
-// Filters of jinja2 that prompts need. Another one is refused by its name.
+// Filters of jinja2 that prompts need: here those of lists and mappings. Another one is refused by its name.
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <map>
 
-#include "builtins.h"
+#include "../unicode.h"
+#include "filters.h"
 
 namespace spc::jinja {
 namespace {
-
-using Filter = Value (*)(const Value& value, const Arguments& given, Budget& budget);
 
 // Return the value at a path of names and numbers with dots between them; the value itself for "".
 Value at_path(Value value, const std::string& path, Budget& budget) {
@@ -23,12 +19,20 @@ Value at_path(Value value, const std::string& path, Budget& budget) {
   return value;
 }
 
-std::string named(const Arguments& given, const char* name) {
-  const Value* const found = given.find(given.positional.size(), name);
-  return found && found->is_text() ? found->text() : "";
+// Return the path that an argument names, "" without one. A filter that takes it by name alone has no place for it.
+constexpr size_t kByName = 1 << 20;
+std::string path_argument(const Arguments& given, size_t place, const char* name = "attribute") {
+  const Value* const found = given.find(place, name);
+  if (!found || found->is_none()) return "";
+  if (defined(*found).is_text()) return found->text();
+  if (!found->is_whole() || found->integer() < 0) throw TemplateError{std::string("it gives ") + found->type() + " as attribute, which is not supported here"};
+  return std::to_string(found->integer());
 }
 
-// By what a filter orders or compares: an attribute, and texts without regard to their case.
+// A value that stands for undefined ones, where there is any.
+Value or_default(Value value, const Value* otherwise) { return value.is_undefined() && otherwise && !otherwise->is_none() ? *otherwise : value; }
+
+// By what a filter compares: an attribute, and texts without regard to their case.
 Value key_of(const Value& value, const std::string& path, bool ignores_case, Budget& budget) {
   const Value found = at_path(value, path, budget);
   return ignores_case && found.is_text() ? Value(lower(found.text())) : found;
@@ -46,24 +50,37 @@ Values sorted(Values values, const std::string& path, bool ignores_case, bool is
   return found;
 }
 
+// By several attributes, with commas between them: a list of them is compared even where it is one.
 Value sort(const Value& value, const Arguments& given, Budget& budget) {
   const bool is_reverse = flag_argument(given, 0, "reverse", false), minds_case = flag_argument(given, 1, "case_sensitive", false);
-  const Value* const path = given.find(2, "attribute");
-  return Value::list(sorted(iterated(value), path && path->is_text() ? path->text() : "", !minds_case, is_reverse, budget));
+  const std::string paths = path_argument(given, 2);
+  Values keyed;
+  for (const Value& each : iterated(value)) {
+    Values keys;
+    for (size_t at = 0; at <= paths.size();) {
+      const size_t comma = std::min(paths.find(',', at), paths.size());
+      keys.push_back(key_of(each, paths.substr(at, comma - at), !minds_case, budget));
+      at = comma + 1;
+    }
+    keyed.push_back(Value::list({Value::list(std::move(keys)), each}, true));
+  }
+  Values found;
+  for (const Value& each : sorted(std::move(keyed), "0", false, is_reverse, budget)) found.push_back(each.values()[1]);
+  return Value::list(std::move(found));
 }
 
 Value dictsort(const Value& value, const Arguments& given, Budget& budget) {
   const bool minds_case = flag_argument(given, 0, "case_sensitive", false), is_reverse = flag_argument(given, 2, "reverse", false);
-  const Value* const by = given.find(1, "by");
-  const std::string place = by && by->is_text() && by->text() == "value" ? "1" : "0";
+  const std::string by = given.find(1, "by") ? text_argument(given, 1, "by") : "key";
+  if (by != "key" && by != "value") throw TemplateError{"You can only sort by either \"key\" or \"value\""};
   if (!defined(value).is_dict()) throw TemplateError{std::string("it sorts a ") + value.type() + " as a mapping"};
-  return Value::list(sorted(iterated(method(value, "items", budget).call({})), place, !minds_case, is_reverse, budget));
+  return Value::list(sorted(iterated(method(value, "items", budget).call({})), by == "value" ? "1" : "0", !minds_case, is_reverse, budget));
 }
 
 Value unique(const Value& value, const Arguments& given, Budget& budget) {
   Values found, seen;
   for (const Value& each : iterated(value)) {
-    const Value key = key_of(each, named(given, "attribute"), !flag_argument(given, 0, "case_sensitive", false), budget);
+    const Value key = key_of(each, path_argument(given, 1), !flag_argument(given, 0, "case_sensitive", false), budget);
     budget.step();
     require_hashable(key);
     if (std::any_of(seen.begin(), seen.end(), [&](const Value& other) { return other.equals(key); })) continue;
@@ -75,14 +92,13 @@ Value unique(const Value& value, const Arguments& given, Budget& budget) {
 
 Value join(const Value& value, const Arguments& given, Budget& budget) {
   const Value* const separator = given.find(0, "d");
-  const Value* const path = given.find(1, "attribute");
-  const std::string between = separator ? defined(*separator).str() : "";
+  const std::string path = path_argument(given, 1), between = separator ? separator->str() : "";
   std::string found;
   bool is_first = true;
   for (const Value& each : iterated(value)) {
     if (!is_first) found += between;
     is_first = false;
-    found += (path && path->is_text() ? at_path(each, path->text(), budget) : each).str();
+    found += at_path(each, path, budget).str();
     budget.text(found.size());
   }
   return found;
@@ -99,18 +115,18 @@ Arguments without_first(const Arguments& given, size_t count) {
 Value map(const Value& value, const Arguments& given, Budget& budget) {
   if (!value.truth()) return Value::generator({});
   Values found;
-  const std::string path = named(given, "attribute");
-  const Value* const otherwise = given.find(given.positional.size(), "default");
+  const bool by_name = given.positional.empty();
+  const std::string path = by_name ? path_argument(given, kByName) : "";
+  const Value* const otherwise = by_name ? given.find(kByName, "default") : nullptr;
+  if (by_name) check_arguments("map", given, "attribute!,default");
   for (const Value& each : iterated(value)) {
-    if (given.positional.empty()) {
-      Value own = at_path(each, path, budget);
-      found.push_back(own.is_undefined() && otherwise ? *otherwise : own);
+    if (by_name) {
+      found.push_back(or_default(at_path(each, path, budget), otherwise));
     } else {
       found.push_back(apply_filter(text_argument(given, 0, "filter"), each, without_first(given, 1), budget));
     }
     budget.step();
   }
-  if (given.positional.empty() && path.empty()) throw TemplateError{"map requires a filter argument"};
   return Value::generator(std::move(found));
 }
 
@@ -129,29 +145,29 @@ Value chosen(const Value& value, const Arguments& given, Budget& budget, bool by
   return Value::generator(std::move(found));
 }
 
-Value indented(const Value& value, const Arguments& given, Budget& budget) {
-  const Value* const width = given.find(0, "width");
-  const std::string by = width && width->is_text() ? width->text() : std::string(static_cast<size_t>(std::max<int64_t>(0, std::min<int64_t>(integer_argument(given, 0, "width", 4), 1000))), ' ');
-  const bool has_first = flag_argument(given, 1, "first", false), has_blank = flag_argument(given, 2, "blank", false);
-  if (!defined(value).is_text()) throw TemplateError{std::string("unsupported operand type(s) for +=: '") + value.type() + "' and 'str'"};
-  const std::string& text = value.text();
+// JSON with letters beyond ASCII by their numbers, in halves above U+FFFF.
+std::string escaped_beyond_ascii(const std::string& json) {
   std::string found;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    const bool is_first = at == 0, is_empty = end == at;
-    if ((!is_first || has_first) && (!is_empty || has_blank)) found += by;
-    found += text.substr(at, end - at) + (end < text.size() ? "\n" : "");
-    at = end + 1;
-    budget.text(found.size());
+  const auto add = [&](uint32_t code) {
+    char text[8];
+    std::snprintf(text, sizeof text, "\\u%04x", code);
+    found += text;
+  };
+  for (const std::string_view each : characters_of(json)) {
+    const uint32_t code = unicode::decode(each, 0).code;
+    if (code < 0x80) {
+      found += each;
+    } else if (code < 0x10000) {
+      add(code);
+    } else {
+      add(0xD800 + ((code - 0x10000) >> 10));
+      add(0xDC00 + ((code - 0x10000) & 0x3FF));
+    }
   }
   return found;
 }
 
 Value tojson(const Value& value, const Arguments& given, Budget& budget) {
-  for (const auto& [name, asked] : given.named)
-    if (name != "indent" && name != "sort_keys" && name != "ensure_ascii" && name != "separators") throw TemplateError{"it calls tojson with " + name + ", which is not supported here"};
-  const Value* const ascii = given.find(0, "ensure_ascii");
-  if (ascii && ascii->truth()) throw TemplateError{"it calls tojson with ensure_ascii, which is not supported here"};
   const int64_t indent = integer_argument(given, 1, "indent", -1);
   int way = static_cast<int>(std::min<int64_t>(indent < 0 ? -1 : indent, 100));
   if (const Value* const separators = given.find(2, "separators"); separators && !separators->is_none()) {
@@ -160,55 +176,18 @@ Value tojson(const Value& value, const Arguments& given, Budget& budget) {
     if (is_compact) way = Json::kCompact;
   }
   std::string found = defined(value).json().dump(way, flag_argument(given, 3, "sort_keys", false));
+  if (flag_argument(given, 0, "ensure_ascii", false)) found = escaped_beyond_ascii(found);
   budget.text(found.size());
   return found;
 }
 
-Value integer(const Value& value, const Arguments& given, Budget& /*budget*/) {
-  const int64_t otherwise = integer_argument(given, 0, "default", 0);
-  if (defined(value).is_whole()) return value.integer();
-  if (value.is(Value::Kind::kReal)) return std::fabs(value.real()) < 9e18 ? static_cast<int64_t>(value.real()) : otherwise;
-  if (!value.is_text()) return otherwise;
-  const std::string text = stripped(value.text(), nullptr, true, true);
-  char* end = nullptr;
-  const double real = std::strtod(text.c_str(), &end);
-  return !text.empty() && !*end && std::fabs(real) < 9e15 ? static_cast<int64_t>(real) : otherwise;
-}
-
-Value real(const Value& value, const Arguments& given, Budget& /*budget*/) {
-  const Value* const otherwise = given.find(0, "default");
-  if (defined(value).is_number()) return value.real();
-  const std::string text = value.is_text() ? stripped(value.text(), nullptr, true, true) : "";
-  char* end = nullptr;
-  const double found = std::strtod(text.c_str(), &end);
-  if (!text.empty() && !*end) return found;
-  return otherwise ? *otherwise : Value(0.0);
-}
-
-Value round(const Value& value, const Arguments& given, Budget& /*budget*/) {
-  const int64_t digits = std::max<int64_t>(-15, std::min<int64_t>(integer_argument(given, 0, "precision", 0), 15));
-  const Value* const way = given.find(1, "method");
-  const double by = std::pow(10.0, static_cast<double>(digits)), number = defined(value).real() * by;
-  if (!value.is_number()) throw TemplateError{std::string("type ") + value.type() + " doesn't define __round__ method"};
-  const std::string name = way && way->is_text() ? way->text() : "common";
-  if (name == "common" && digits >= 0) {  // as in Python: the decimal that is closest to the number itself, integers stay such
-    if (value.is_whole()) return value.integer();
-    char written[400];
-    std::snprintf(written, sizeof written, "%.*f", static_cast<int>(digits), value.real());
-    return std::strtod(written, nullptr);
-  }
-  if (name == "common" && value.is_whole()) return static_cast<int64_t>(std::nearbyint(number) / by);
-  return (name == "ceil" ? std::ceil(number) : name == "floor" ? std::floor(number) : std::nearbyint(number)) / by;
-}
-
 // Python sorts by the keys, and jinja2 shows that of a group's first member as it is written.
 Value groupby(const Value& value, const Arguments& given, Budget& budget) {
-  const std::string path = text_argument(given, 0, "attribute");
+  const std::string path = path_argument(given, 0);
   const Value* const otherwise = given.find(1, "default");
   const bool minds_case = flag_argument(given, 2, "case_sensitive", false);
   const auto own = [&](const Value& each) {
-    const Value found = at_path(each, path, budget);
-    return found.is_undefined() && otherwise ? *otherwise : found;
+    return or_default(at_path(each, path, budget), otherwise);
   };
   const auto key = [&](const Value& found) { return !minds_case && found.is_text() ? Value(lower(found.text())) : found; };
   Values pairs;
@@ -238,30 +217,38 @@ Value batch(const Value& value, const Arguments& given, Budget& budget) {
   return Value::generator(std::move(found));
 }
 
+Value sliced(const Value& value, const Arguments& given, Budget& budget) {
+  const Values all = iterated(value);
+  const int64_t count = integer_argument(given, 0, "slices", 0), size = static_cast<int64_t>(all.size());
+  const Value* const fill = given.find(1, "fill_with");
+  if (count == 0) throw TemplateError{"integer division or modulo by zero"};
+  budget.list(static_cast<size_t>(std::max<int64_t>(count, 0)));
+  Values found;
+  auto next = all.begin();
+  for (int64_t number = 0; number < count; ++number) {  // the first ones have what is left over
+    const int64_t own = size / count + (number < size % count);
+    Values part(next, next + own);
+    next += own;
+    if (fill && !fill->is_none() && number >= size % count) part.push_back(*fill);
+    found.push_back(Value::list(std::move(part)));
+  }
+  return Value::generator(std::move(found));
+}
+
 Value extreme(const Value& value, const Arguments& given, Budget& budget, bool is_most) {
   const Values all = iterated(value);
   if (all.empty()) return Value::undefined("No aggregated item, sequence was empty.");
   const bool ignores_case = !flag_argument(given, 0, "case_sensitive", false);
-  const Value* const path = given.find(1, "attribute");
-  const std::string by = path && path->is_text() ? path->text() : "";
-  const Values order = sorted(all, by, ignores_case, is_most, budget);
+  const Values order = sorted(all, path_argument(given, 1), ignores_case, is_most, budget);
   return order[0];
 }
 
 Value sum(const Value& value, const Arguments& given, Budget& budget) {
   const Value* const start = given.find(1, "start");
-  const Value* const path = given.find(0, "attribute");
+  const std::string path = path_argument(given, 0);
   Value found = start ? *start : Value(int64_t{0});
-  for (const Value& each : iterated(value)) found = binary("+", found, path && path->is_text() ? at_path(each, path->text(), budget) : each, budget);
-  return found;
-}
-
-Value escaped(const Value& value, const Arguments& /*given*/, Budget& budget) {
-  std::string found;
-  for (const char c : value.str()) {
-    found += c == '&' ? std::string("&amp;") : c == '<' ? std::string("&lt;") : c == '>' ? std::string("&gt;") : c == '"' ? std::string("&#34;") : c == '\'' ? std::string("&#39;") : std::string(1, c);
-  }
-  budget.text(found.size());
+  if (found.is_text()) throw TemplateError{"sum() can't sum strings [use ''.join(seq) instead]"};
+  for (const Value& each : iterated(value)) found = binary("+", found, at_path(each, path, budget), budget);
   return found;
 }
 
@@ -272,7 +259,7 @@ Value reversed(const Value& value) {
   if (!value.is_text()) return Value::generator(std::move(found));
   std::string text;
   for (const Value& each : found) text += each.text();
-  return text;
+  return like(value, std::move(text));
 }
 
 Value otherwise(const Value& value, const Arguments& given, Budget& /*budget*/) {
@@ -287,51 +274,46 @@ Value items(const Value& value, const Arguments& /*given*/, Budget& budget) {
   return Value::generator(iterated(method(value, "items", budget).call({})));
 }
 
-Value absolute(const Value& value, const Arguments& /*given*/, Budget& budget) {
-  if (!defined(value).is_number()) throw TemplateError{std::string("bad operand type for abs(): '") + value.type() + "'"};
-  if (!value.is_whole()) return std::fabs(value.real());
-  return value.integer() < 0 ? binary("-", int64_t{0}, value, budget) : Value(value.integer());
+Value first(const Value& value, const Arguments& /*given*/, Budget& /*budget*/) {
+  const Values all = value.is(Value::Kind::kGenerator) ? value.taken(1) : iterated(value);
+  return all.empty() ? Value::undefined("No first item, sequence was empty.") : all.front();
 }
 
-const std::map<std::string, Filter>& filters() {
-  static const std::map<std::string, Filter> known = {
-      {"trim", [](const Value& value, const Arguments& given, Budget&) -> Value { return stripped(value.str(), given.find(0, "chars"), true, true); }},
-      {"length", [](const Value& value, const Arguments&, Budget&) -> Value { return length_of(value); }},
-      {"count", [](const Value& value, const Arguments&, Budget&) -> Value { return length_of(value); }},
-      {"upper", [](const Value& value, const Arguments&, Budget&) -> Value { return upper(value.str()); }},
-      {"lower", [](const Value& value, const Arguments&, Budget&) -> Value { return lower(value.str()); }},
-      {"capitalize", [](const Value& value, const Arguments&, Budget&) -> Value { return capitalized(value.str()); }},
-      {"title", [](const Value& value, const Arguments&, Budget&) -> Value { return titled(value.str()); }},
-      {"string", [](const Value& value, const Arguments&, Budget&) -> Value { return value.str(); }},
-      {"safe", [](const Value& value, const Arguments&, Budget&) -> Value { return value.str(); }},
-      {"list", [](const Value& value, const Arguments&, Budget&) { return Value::list(iterated(value)); }},
-      {"items", items},
-      {"first",
-       [](const Value& value, const Arguments&, Budget&) {
-         const Values all = value.is(Value::Kind::kGenerator) ? value.taken(1) : iterated(value);
-         return all.empty() ? Value::undefined("No first item, sequence was empty.") : all.front();
-       }},
-      {"last",
-       [](const Value& value, const Arguments&, Budget&) {
-         if (value.is(Value::Kind::kGenerator)) throw TemplateError{"'generator' object is not reversible"};
-         const Values all = iterated(value);
-         return all.empty() ? Value::undefined("No last item, sequence was empty.") : all.back();
-       }},
-      {"replace",
-       [](const Value& value, const Arguments& given, Budget& budget) -> Value {
-         return replaced(value.str(), text_argument(given, 0, "old"), text_argument(given, 1, "new"), integer_argument(given, 2, "count", -1), budget);
-       }},
-      {"reverse", [](const Value& value, const Arguments&, Budget&) { return reversed(value); }},
-      {"abs", absolute},
-      {"select", [](const Value& value, const Arguments& given, Budget& budget) { return chosen(value, given, budget, false, true); }},
-      {"reject", [](const Value& value, const Arguments& given, Budget& budget) { return chosen(value, given, budget, false, false); }},
-      {"selectattr", [](const Value& value, const Arguments& given, Budget& budget) { return chosen(value, given, budget, true, true); }},
-      {"rejectattr", [](const Value& value, const Arguments& given, Budget& budget) { return chosen(value, given, budget, true, false); }},
-      {"min", [](const Value& value, const Arguments& given, Budget& budget) { return extreme(value, given, budget, false); }},
-      {"max", [](const Value& value, const Arguments& given, Budget& budget) { return extreme(value, given, budget, true); }},
-      {"default", otherwise}, {"d", otherwise},       {"escape", escaped}, {"e", escaped},   {"join", join},         {"map", map},   {"sort", sort},
-      {"dictsort", dictsort}, {"unique", unique},     {"indent", indented}, {"tojson", tojson}, {"int", integer},   {"float", real}, {"round", round},
-      {"sum", sum},           {"groupby", groupby},   {"batch", batch},     {"forceescape", escaped},
+Value last(const Value& value, const Arguments& /*given*/, Budget& /*budget*/) {
+  if (value.is(Value::Kind::kGenerator)) throw TemplateError{"'generator' object is not reversible"};
+  const Values all = iterated(value);
+  return all.empty() ? Value::undefined("No last item, sequence was empty.") : all.back();
+}
+
+const Filters& list_filters() {
+  static constexpr const char* kAny = KnownFilter::kAny;
+  static const KnownFilter length = {[](const Value& value, const Arguments&, Budget&) -> Value { return length_of(value); }};
+  static const Filters known = {
+      {"length", length},
+      {"count", length},
+      {"list", {[](const Value& value, const Arguments&, Budget&) { return Value::list(iterated(value)); }}},
+      {"items", {items}},
+      {"first", {first}},
+      {"last", {last}},
+      {"reverse", {[](const Value& value, const Arguments&, Budget&) { return reversed(value); }}},
+      {"select", {[](const Value& value, const Arguments& given, Budget& budget) { return chosen(value, given, budget, false, true); }, kAny}},
+      {"reject", {[](const Value& value, const Arguments& given, Budget& budget) { return chosen(value, given, budget, false, false); }, kAny}},
+      {"selectattr", {[](const Value& value, const Arguments& given, Budget& budget) { return chosen(value, given, budget, true, true); }, kAny}},
+      {"rejectattr", {[](const Value& value, const Arguments& given, Budget& budget) { return chosen(value, given, budget, true, false); }, kAny}},
+      {"min", {[](const Value& value, const Arguments& given, Budget& budget) { return extreme(value, given, budget, false); }, "case_sensitive,attribute"}},
+      {"max", {[](const Value& value, const Arguments& given, Budget& budget) { return extreme(value, given, budget, true); }, "case_sensitive,attribute"}},
+      {"default", {otherwise, "default_value,boolean"}},
+      {"d", {otherwise, "default_value,boolean"}},
+      {"join", {join, "d,attribute"}},
+      {"map", {map, kAny}},
+      {"sort", {sort, "reverse,case_sensitive,attribute"}},
+      {"dictsort", {dictsort, "case_sensitive,by,reverse"}},
+      {"unique", {unique, "case_sensitive,attribute"}},
+      {"tojson", {tojson, "ensure_ascii,indent,separators,sort_keys"}},
+      {"sum", {sum, "attribute,start"}},
+      {"groupby", {groupby, "attribute!,default,case_sensitive"}},
+      {"batch", {batch, "linecount!,fill_with"}},
+      {"slice", {sliced, "slices!,fill_with"}},
   };
   return known;
 }
@@ -339,10 +321,14 @@ const std::map<std::string, Filter>& filters() {
 }  // namespace
 
 Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments, Budget& budget) {
-  const auto found = filters().find(name);
-  if (found == filters().end()) throw TemplateError{"it has the filter " + python_repr(name) + ", which is not supported here"};
-  budget.step();
-  return found->second(value, arguments, budget);
+  for (const Filters* const each : {&list_filters(), &text_filters(), &number_filters()}) {
+    const auto found = each->find(name);
+    if (found == each->end()) continue;
+    budget.step();
+    check_arguments(name, arguments, found->second.parameters);
+    return found->second.run(value, arguments, budget);
+  }
+  throw TemplateError{"it has the filter " + python_repr(name) + ", which is not supported here"};
 }
 
 }  // namespace spc::jinja

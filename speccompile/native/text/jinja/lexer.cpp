@@ -48,7 +48,7 @@ class Lexer {
 
   size_t next_tag() const {
     for (size_t at = source_.find('{', at_); at != std::string::npos && at + 1 < source_.size(); at = source_.find('{', at + 1))
-      if (std::strchr("{%#", source_[at + 1])) return at;
+      if (std::string_view("{%#").find(source_[at + 1]) != std::string_view::npos) return at;
     return source_.size();
   }
 
@@ -176,7 +176,7 @@ class Lexer {
       take();
     }
     if (end < source_.size() && (source_[end] == 'e' || source_[end] == 'E')) {
-      const size_t sign = end + 1 < source_.size() && std::strchr("+-", source_[end + 1]) ? 1 : 0;
+      const size_t sign = end + 1 < source_.size() && (source_[end + 1] == '+' || source_[end + 1] == '-') ? 1 : 0;
       if (end + 1 + sign < source_.size() && is_digit(source_[end + 1 + sign])) {
         is_real = true;
         digits += source_.substr(end, 1 + sign);
@@ -217,6 +217,12 @@ class Lexer {
       return at + digits;
     }
     if (letter == '\n') return at;
+    if (letter == 'N') fail("a text has a character by its name, which is not supported here");
+    if (letter >= '0' && letter <= '7') {
+      const size_t end = std::min({source_.find_first_not_of("01234567", at), at + 3, source_.size()});
+      unicode::append(text, static_cast<uint32_t>(std::stoul(source_.substr(at, end - at), nullptr, 8)));
+      return end - 1;
+    }
     const char* const place = std::strchr(kLetters, letter);
     if (place && letter)
       text += kMeanings[place - kLetters];

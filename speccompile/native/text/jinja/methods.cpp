@@ -2,12 +2,19 @@
 #include <algorithm>
 #include <map>
 
+#include "../letter_case.h"
+#include "../unicode.h"
 #include "builtins.h"
 
 namespace spc::jinja {
 namespace {
 
-using Method = Value (*)(const Value& self, const Arguments& arguments, Budget& budget);
+// parameters: as `check_arguments` takes them.
+struct Method {
+  Value (*run)(const Value& self, const Arguments& arguments, Budget& budget);
+  const char* parameters = "";
+};
+using Methods = std::map<std::string, Method>;
 
 Values split_at(const std::string& text, const std::string& separator, int64_t most, bool from_right) {
   if (separator.empty()) throw TemplateError{"empty separator"};
@@ -44,6 +51,24 @@ Values split_at_blanks(const std::string& text, int64_t most) {
   return found;
 }
 
+// The same from the end: all that is left keeps the blanks at its beginning.
+Values split_at_last_blanks(const std::string& text, int64_t most) {
+  Values found;
+  std::string rest = stripped(text, nullptr, false, true);
+  while (!rest.empty() && (most < 0 || static_cast<int64_t>(found.size()) < most)) {
+    size_t begin = rest.size();
+    for (size_t before = begin; before > 0; begin = before) {
+      before = unicode::before(rest, before);
+      if (is_blank(std::string_view(rest).substr(before))) break;
+    }
+    found.emplace_back(rest.substr(begin));
+    rest = stripped(rest.substr(0, begin), nullptr, false, true);
+  }
+  if (!rest.empty()) found.emplace_back(rest);
+  std::reverse(found.begin(), found.end());
+  return found;
+}
+
 Value split(const Value& self, const Arguments& arguments, Budget& budget, bool from_right) {
   const Value* const separator = arguments.find(0, "sep");
   const int64_t most = integer_argument(arguments, 1, "maxsplit", -1);
@@ -53,24 +78,12 @@ Value split(const Value& self, const Arguments& arguments, Budget& budget, bool 
     budget.list(found.size());
     return Value::list(std::move(found));
   }
-  if (from_right && most >= 0) throw TemplateError{"it calls rsplit without a separator, which is not supported here"};
-  Values found = split_at_blanks(self.text(), most);
+  Values found = from_right ? split_at_last_blanks(self.text(), most) : split_at_blanks(self.text(), most);
   budget.list(found.size());
   return Value::list(std::move(found));
 }
 
-Values lines_of(const std::string& text, bool keeps_ends) {
-  Values found;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find_first_of("\n\r\v\f\x1c\x1d\x1e", at), text.size());
-    const size_t next = end < text.size() ? end + (text.compare(end, 2, "\r\n") == 0 ? 2 : 1) : end;
-    found.emplace_back(text.substr(at, (keeps_ends ? next : end) - at));
-    at = next;
-  }
-  return found;
-}
-
-// Return whether a text begins or ends with another, or with one of several.
+// Whether a text begins or ends with a text, or one of several.
 bool has_edge(const Value& self, const Arguments& arguments, bool at_end) {
   const Value* const asked = arguments.find(0, "prefix");
   if (!asked) throw TemplateError{"it asks how a text begins or ends without saying with what"};
@@ -85,9 +98,42 @@ bool has_edge(const Value& self, const Arguments& arguments, bool at_end) {
 
 Value found_at(const Value& self, const Arguments& arguments, bool from_right) {
   const std::string &text = self.text(), &part = text_argument(arguments, 0, "sub");
-  if (arguments.positional.size() > 1) throw TemplateError{"it calls find with bounds, which is not supported here"};
   const size_t at = from_right ? text.rfind(part) : text.find(part);
   return at == std::string::npos ? int64_t{-1} : length_of(Value(text.substr(0, at)));
+}
+
+Value place_of(const Value& self, const Arguments& arguments, bool from_right) {
+  Value found = found_at(self, arguments, from_right);
+  if (found.integer() < 0) throw TemplateError{"substring not found"};
+  return found;
+}
+
+// The text before a part, the part, and the text behind it.
+Value parted(const Value& self, const Arguments& arguments, bool from_right) {
+  const std::string &text = self.text(), &part = text_argument(arguments, 0, "sep");
+  if (part.empty()) throw TemplateError{"empty separator"};
+  const size_t at = from_right ? text.rfind(part) : text.find(part);
+  if (at != std::string::npos) return Value::list({text.substr(0, at), part, text.substr(at + part.size())}, true);
+  return Value::list(from_right ? Values{"", "", self} : Values{self, "", ""}, true);
+}
+
+// side: where the text stands, -1 left, 0 in the middle, 1 right.
+Value justified(const Value& self, const Arguments& arguments, Budget& budget, int side) {
+  const Value* const own = arguments.find(1, "fillchar");
+  const std::string fill = own ? text_argument(arguments, 1, "fillchar") : " ";
+  if (length_of(Value(fill)) != 1) throw TemplateError{"The fill character must be exactly one character long"};
+  const int64_t width = integer_argument(arguments, 0, "width", 0), missing = std::max<int64_t>(0, width - length_of(self));
+  const int64_t left = side < 0 ? 0 : side > 0 ? missing : missing / 2 + (missing & width & 1);
+  const auto filled = [&](int64_t count) { return binary("*", fill, count, budget).text(); };
+  return filled(left) + self.text() + filled(missing - left);
+}
+
+Value zero_filled(const Value& self, const Arguments& arguments, Budget& budget) {
+  const std::string& text = self.text();
+  const int64_t missing = integer_argument(arguments, 0, "width", 0) - length_of(self);
+  if (missing <= 0) return self;
+  const size_t sign = !text.empty() && (text[0] == '+' || text[0] == '-') ? 1 : 0;
+  return text.substr(0, sign) + binary("*", "0", missing, budget).text() + text.substr(sign);
 }
 
 Value counted(const Value& self, const Arguments& arguments, Budget& /*budget*/) {
@@ -98,7 +144,19 @@ Value counted(const Value& self, const Arguments& arguments, Budget& /*budget*/)
   return count;
 }
 
-bool are_all(const std::string& text, bool (*fits)(char)) { return !text.empty() && std::all_of(text.begin(), text.end(), fits); }
+// Whether all characters are of some categories.
+bool are_all(const Value& self, std::initializer_list<const char*> categories) {
+  unicode::Set known;
+  for (const char* const each : categories) known = known | unicode::category(each);
+  const std::vector<std::string_view> all = characters_of(self.text());
+  return !all.empty() && std::all_of(all.begin(), all.end(), [&](std::string_view each) { return known.has(unicode::decode(each, 0).code); });
+}
+
+Value is_digit(const Value& self) {
+  if (are_all(self, {"Nd"})) return true;
+  if (are_all(self, {"Nd", "No"})) throw TemplateError{"it asks whether numbers of other kinds are digits, which is not supported here"};
+  return false;
+}
 
 Value without_edge(const Value& self, const Arguments& arguments, bool at_end) {
   const std::string &text = self.text(), &part = text_argument(arguments, 0, "prefix");
@@ -118,78 +176,94 @@ Value joined(const Value& self, const Arguments& arguments, Budget& budget) {
   return found;
 }
 
-const std::map<std::string, Method>& text_methods() {
-  static const std::map<std::string, Method> methods = {
-      {"strip", [](const Value& self, const Arguments& given, Budget&) -> Value { return stripped(self.text(), given.find(0, "chars"), true, true); }},
-      {"lstrip", [](const Value& self, const Arguments& given, Budget&) -> Value { return stripped(self.text(), given.find(0, "chars"), true, false); }},
-      {"rstrip", [](const Value& self, const Arguments& given, Budget&) -> Value { return stripped(self.text(), given.find(0, "chars"), false, true); }},
-      {"split", [](const Value& self, const Arguments& given, Budget& budget) { return split(self, given, budget, false); }},
-      {"rsplit", [](const Value& self, const Arguments& given, Budget& budget) { return split(self, given, budget, true); }},
-      {"splitlines", [](const Value& self, const Arguments& given, Budget&) { return Value::list(lines_of(self.text(), flag_argument(given, 0, "keepends", false))); }},
-      {"startswith", [](const Value& self, const Arguments& given, Budget&) -> Value { return has_edge(self, given, false); }},
-      {"endswith", [](const Value& self, const Arguments& given, Budget&) -> Value { return has_edge(self, given, true); }},
-      {"removeprefix", [](const Value& self, const Arguments& given, Budget&) { return without_edge(self, given, false); }},
-      {"removesuffix", [](const Value& self, const Arguments& given, Budget&) { return without_edge(self, given, true); }},
-      {"find", [](const Value& self, const Arguments& given, Budget&) { return found_at(self, given, false); }},
-      {"rfind", [](const Value& self, const Arguments& given, Budget&) { return found_at(self, given, true); }},
-      {"count", counted},
-      {"join", joined},
-      {"lower", [](const Value& self, const Arguments&, Budget&) -> Value { return lower(self.text()); }},
-      {"upper", [](const Value& self, const Arguments&, Budget&) -> Value { return upper(self.text()); }},
-      {"title", [](const Value& self, const Arguments&, Budget&) -> Value { return titled(self.text()); }},
-      {"capitalize", [](const Value& self, const Arguments&, Budget&) -> Value { return capitalized(self.text()); }},
-      {"isdigit", [](const Value& self, const Arguments&, Budget&) -> Value { return are_all(self.text(), [](char c) { return c >= '0' && c <= '9'; }); }},
-      {"isspace", [](const Value& self, const Arguments&, Budget&) -> Value { return !self.text().empty() && stripped(self.text(), nullptr, true, true).empty(); }},
+const Methods& text_methods() {
+  static const Methods methods = {
+      {"strip", {[](const Value& self, const Arguments& given, Budget&) -> Value { return stripped(self.text(), given.find(0, "chars"), true, true); }, "/chars"}},
+      {"lstrip", {[](const Value& self, const Arguments& given, Budget&) -> Value { return stripped(self.text(), given.find(0, "chars"), true, false); }, "/chars"}},
+      {"rstrip", {[](const Value& self, const Arguments& given, Budget&) -> Value { return stripped(self.text(), given.find(0, "chars"), false, true); }, "/chars"}},
+      {"split", {[](const Value& self, const Arguments& given, Budget& budget) { return split(self, given, budget, false); }, "sep,maxsplit"}},
+      {"rsplit", {[](const Value& self, const Arguments& given, Budget& budget) { return split(self, given, budget, true); }, "sep,maxsplit"}},
+      {"splitlines", {[](const Value& self, const Arguments& given, Budget&) { return Value::list(lines_of(self.text(), flag_argument(given, 0, "keepends", false))); }, "keepends"}},
+      {"startswith", {[](const Value& self, const Arguments& given, Budget&) -> Value { return has_edge(self, given, false); }, "/prefix!"}},
+      {"endswith", {[](const Value& self, const Arguments& given, Budget&) -> Value { return has_edge(self, given, true); }, "/prefix!"}},
+      {"removeprefix", {[](const Value& self, const Arguments& given, Budget&) { return without_edge(self, given, false); }, "/prefix!"}},
+      {"removesuffix", {[](const Value& self, const Arguments& given, Budget&) { return without_edge(self, given, true); }, "/prefix!"}},
+      {"find", {[](const Value& self, const Arguments& given, Budget&) { return found_at(self, given, false); }, "/sub!"}},
+      {"rfind", {[](const Value& self, const Arguments& given, Budget&) { return found_at(self, given, true); }, "/sub!"}},
+      {"index", {[](const Value& self, const Arguments& given, Budget&) { return place_of(self, given, false); }, "/sub!"}},
+      {"rindex", {[](const Value& self, const Arguments& given, Budget&) { return place_of(self, given, true); }, "/sub!"}},
+      {"partition", {[](const Value& self, const Arguments& given, Budget&) { return parted(self, given, false); }, "/sep!"}},
+      {"rpartition", {[](const Value& self, const Arguments& given, Budget&) { return parted(self, given, true); }, "/sep!"}},
+      {"center", {[](const Value& self, const Arguments& given, Budget& budget) { return justified(self, given, budget, 0); }, "/width!,/fillchar"}},
+      {"ljust", {[](const Value& self, const Arguments& given, Budget& budget) { return justified(self, given, budget, -1); }, "/width!,/fillchar"}},
+      {"rjust", {[](const Value& self, const Arguments& given, Budget& budget) { return justified(self, given, budget, 1); }, "/width!,/fillchar"}},
+      {"zfill", {zero_filled, "/width!"}},
+      {"count", {counted, "/sub!"}},
+      {"join", {joined, "/iterable!"}},
+      {"lower", {[](const Value& self, const Arguments&, Budget&) -> Value { return lower(self.text()); }}},
+      {"upper", {[](const Value& self, const Arguments&, Budget&) -> Value { return upper(self.text()); }}},
+      {"title", {[](const Value& self, const Arguments&, Budget&) -> Value { return unicode::titlecase(self.text()); }}},
+      {"capitalize", {[](const Value& self, const Arguments&, Budget&) -> Value { return unicode::capitalized(self.text()); }}},
+      {"islower", {[](const Value& self, const Arguments&, Budget&) -> Value { return unicode::is_lowercase(self.text()); }}},
+      {"isupper", {[](const Value& self, const Arguments&, Budget&) -> Value { return unicode::is_uppercase(self.text()); }}},
+      {"isdigit", {[](const Value& self, const Arguments&, Budget&) { return is_digit(self); }}},
+      {"isdecimal", {[](const Value& self, const Arguments&, Budget&) -> Value { return are_all(self, {"Nd"}); }}},
+      {"isalpha", {[](const Value& self, const Arguments&, Budget&) -> Value { return are_all(self, {"L"}); }}},
+      {"isalnum", {[](const Value& self, const Arguments&, Budget&) -> Value { return are_all(self, {"L", "N"}); }}},
+      {"isspace", {[](const Value& self, const Arguments&, Budget&) -> Value { return !self.text().empty() && stripped(self.text(), nullptr, true, true).empty(); }}},
       {"replace",
-       [](const Value& self, const Arguments& given, Budget& budget) -> Value {
-         return replaced(self.text(), text_argument(given, 0, "old"), text_argument(given, 1, "new"), integer_argument(given, 2, "count", -1), budget);
-       }},
+       {[](const Value& self, const Arguments& given, Budget& budget) -> Value {
+          return replaced(self.text(), text_argument(given, 0, "old"), text_argument(given, 1, "new"), integer_argument(given, 2, "count", -1), budget);
+        },
+        "/old!,/new!,/count"}},
   };
   return methods;
 }
 
 Value pairs_of(const Value& self) {
   Values found;
-  for (const auto& [name, value] : self.dict().items()) found.push_back(Value::list({Value(name), value}, true));
+  for (const auto& [name, value] : self.dict().items()) found.push_back(Value::list({key_of_name(name), value}, true));
   return Value::view(std::move(found), "dict_items");
 }
 
-const std::map<std::string, Method>& dict_methods() {
-  static const std::map<std::string, Method> methods = {
-      {"items", [](const Value& self, const Arguments&, Budget&) { return pairs_of(self); }},
-      {"keys", [](const Value& self, const Arguments&, Budget&) { return Value::view(iterated(self), "dict_keys"); }},
+const Methods& dict_methods() {
+  static const Methods methods = {
+      {"items", {[](const Value& self, const Arguments&, Budget&) { return pairs_of(self); }}},
+      {"keys", {[](const Value& self, const Arguments&, Budget&) { return Value::view(iterated(self), "dict_keys"); }}},
       {"values",
-       [](const Value& self, const Arguments&, Budget&) {
+       {[](const Value& self, const Arguments&, Budget&) {
          Values found;
          for (const auto& item : self.dict().items()) found.push_back(item.second);
          return Value::view(std::move(found), "dict_values");
-       }},
-      {"copy", [](const Value& self, const Arguments&, Budget&) { return self; }},
+       }}},
+      {"copy", {[](const Value& self, const Arguments&, Budget&) { return self; }}},
       {"get",
-       [](const Value& self, const Arguments& given, Budget&) {
-         const Value* const name = given.find(0, "key");
-         const Value* const found = name && name->is_text() ? self.dict().find(name->text()) : nullptr;
-         const Value* const otherwise = given.find(1, "default");
-         return found ? *found : otherwise ? *otherwise : Value();
-       }},
+       {[](const Value& self, const Arguments& given, Budget&) {
+          require_hashable(given.positional[0]);
+          const Value* const found = find_key(self.dict(), given.positional[0]);
+          return found ? *found : given.positional.size() > 1 ? given.positional[1] : Value();
+        },
+        "/key!,/default"}},
   };
   return methods;
 }
 
-const std::map<std::string, Method>& list_methods() {
-  static const std::map<std::string, Method> methods = {
+const Methods& list_methods() {
+  static const Methods methods = {
       {"index",
-       [](const Value& self, const Arguments& given, Budget&) -> Value {
-         const Values& all = self.values();
-         const auto found = std::find_if(all.begin(), all.end(), [&](const Value& each) { return !given.positional.empty() && each.equals(given.positional[0]); });
-         if (found == all.end()) throw TemplateError{"the value is not in list"};
-         return static_cast<int64_t>(found - all.begin());
-       }},
+       {[](const Value& self, const Arguments& given, Budget&) -> Value {
+          const Values& all = self.values();
+          const auto found = std::find_if(all.begin(), all.end(), [&](const Value& each) { return each.equals(given.positional[0]); });
+          if (found == all.end()) throw TemplateError{"the value is not in list"};
+          return static_cast<int64_t>(found - all.begin());
+        },
+        "/value!"}},
       {"count",
-       [](const Value& self, const Arguments& given, Budget&) -> Value {
-         const Values& all = self.values();
-         return static_cast<int64_t>(std::count_if(all.begin(), all.end(), [&](const Value& each) { return !given.positional.empty() && each.equals(given.positional[0]); }));
-       }},
+       {[](const Value& self, const Arguments& given, Budget&) -> Value {
+          const Values& all = self.values();
+          return static_cast<int64_t>(std::count_if(all.begin(), all.end(), [&](const Value& each) { return each.equals(given.positional[0]); }));
+        },
+        "/value!"}},
   };
   return methods;
 }
@@ -201,16 +275,27 @@ bool is_unsafe(const Value& value, const std::string& name) {
   return name.rfind("__", 0) == 0 || (value.is_list() && has(kList)) || (value.is_dict() && has(kDict));
 }
 
+// What a method of a safe text gives is safe as well.
+Value safe_result(const std::string& name, const Value& found) {
+  if (name == "replace" || name == "join") throw TemplateError{"it calls " + name + " of a text that is marked as safe, which is not supported here"};
+  if (found.is_text()) return Value::markup(found.text());
+  if (!found.is_list()) return found;
+  Values parts;
+  for (const Value& each : found.values()) parts.push_back(Value::markup(each.text()));
+  return Value::list(std::move(parts), found.is(Value::Kind::kTuple));
+}
+
 }  // namespace
 
 Value method(const Value& value, const std::string& name, Budget& budget) {
-  static const std::map<std::string, Method> none;
-  const std::map<std::string, Method>& known = value.is_text() ? text_methods() : value.is_dict() ? dict_methods() : value.is_list() ? list_methods() : none;
+  static const Methods none;
+  const Methods& known = value.is_text() ? text_methods() : value.is_dict() ? dict_methods() : value.is_list() ? list_methods() : none;
   const auto found = known.find(name);
   if (found != known.end())
-    return Function([run = found->second, value, &budget](const Arguments& arguments) {
+    return Function([&own = found->second, name, value, &budget](const Arguments& arguments) {
       budget.step();
-      return run(value, arguments, budget);
+      check_arguments(name, arguments, own.parameters);
+      return value.is_markup() ? safe_result(name, own.run(value, arguments, budget)) : own.run(value, arguments, budget);
     });
   if (is_unsafe(value, name)) throw TemplateError{"access to attribute " + python_repr(name) + " of '" + value.type() + "' object is unsafe."};
   return Value::undefined("");

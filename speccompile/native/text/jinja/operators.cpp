@@ -8,6 +8,8 @@
 namespace spc::jinja {
 namespace {
 
+constexpr const char* kNoText = "\xff";  // begins no UTF-8
+
 std::string quoted(const Value& value) { return std::string("'") + value.type() + "'"; }
 
 [[noreturn]] void unsupported(const std::string& name, const Value& left, const Value& right) {
@@ -72,7 +74,7 @@ Value repeated(const Value& value, int64_t count, Budget& budget) {
     std::string found;
     for (size_t i = 0; i < times; ++i) found += value.text();
     budget.text(found.size());
-    return found;
+    return like(value, std::move(found));
   }
   if (times && value.values().size() > (size_t{1} << 20) / times) budget.list((size_t{1} << 20) + 1);
   Values found;
@@ -83,8 +85,10 @@ Value repeated(const Value& value, int64_t count, Budget& budget) {
 
 Value added(const Value& left, const Value& right, Budget& budget) {
   if (left.is_text() && right.is_text()) {
-    budget.text(left.text().size() + right.text().size());
-    return left.text() + right.text();
+    const bool is_markup = left.is_markup() || right.is_markup();
+    std::string found = is_markup ? escaped(left) + escaped(right) : left.text() + right.text();
+    budget.text(found.size());
+    return is_markup ? Value::markup(std::move(found)) : Value(std::move(found));
   }
   if (left.is_text()) throw TemplateError{"can only concatenate str (not \"" + std::string(right.type()) + "\") to str"};
   if (left.is_list() && left.kind() == right.kind()) {
@@ -103,7 +107,7 @@ bool contains(const Value& container, const Value& value) {
     return container.text().find(value.text()) != std::string::npos;
   }
   if (container.is_dict()) require_hashable(value);
-  if (container.is_dict()) return value.is_text() && container.dict().find(value.text());
+  if (container.is_dict()) return find_key(container.dict(), value);
   if (const Value::Kind kind = container.kind(); kind == Value::Kind::kGenerator || kind == Value::Kind::kView || kind == Value::Kind::kRange) {
     const Values all = iterated(container);
     return std::any_of(all.begin(), all.end(), [&](const Value& each) { return each.equals(value); });
@@ -121,14 +125,43 @@ int64_t bound_of(const Value& value, int64_t otherwise) {
 
 }  // namespace
 
+std::optional<std::string> name_of_key(const Value& key) {
+  if (key.is_text()) return key.text();
+  if (key.is_none()) return kNoText + std::string("None");
+  const bool is_whole = key.is_whole() || (key.is(Value::Kind::kReal) && std::fabs(key.real()) < 9e15 && key.real() == std::floor(key.real()));
+  if (!is_whole) return std::nullopt;
+  return kNoText + std::to_string(key.is_whole() ? key.integer() : static_cast<int64_t>(key.real()));
+}
+
+Value key_of_name(const std::string& name) {
+  if (name.empty() || name[0] != kNoText[0]) return name;
+  return name[1] == 'N' ? Value() : Value(static_cast<int64_t>(std::stoll(name.substr(1))));
+}
+
+const Value* find_key(const Dict& dict, const Value& key) {
+  const std::optional<std::string> name = name_of_key(key);
+  return name ? dict.find(*name) : nullptr;
+}
+
+void require_hashable(const Value& value) {
+  if (value.is_dict() || value.is(Value::Kind::kList)) throw TemplateError{std::string("unhashable type: '") + value.type() + "'"};
+  if (value.is(Value::Kind::kTuple))
+    for (const Value& each : value.values()) require_hashable(each);
+}
+
+const Value& defined(const Value& value) {
+  if (value.is_undefined()) throw TemplateError{value.why()};
+  return value;
+}
+
 Value binary(const std::string& name, const Value& left, const Value& right, Budget& budget) {
   defined(left);
+  if (name == "%" && left.is_text()) return formatted(left, right, budget);
   defined(right);
   if (left.is_number() && right.is_number()) return arithmetic(name, left, right);
   if (name == "+") return added(left, right, budget);
   if (name == "*" && (left.is_text() || left.is_list()) && right.is_whole()) return repeated(left, right.integer(), budget);
   if (name == "*" && (right.is_text() || right.is_list()) && left.is_whole()) return repeated(right, left.integer(), budget);
-  if (name == "%" && left.is_text()) throw TemplateError{"it writes a text with %, which is not supported here"};
   unsupported(name == "**" ? "** or pow()" : name, left, right);
 }
 
@@ -175,17 +208,15 @@ Value attribute(const Value& value, const std::string& name, Budget& budget) {
 
 Value item(const Value& value, const Value& index, Budget& budget) {
   defined(value);
-  if (value.is_dict() && index.is_text()) {
-    const Value* const found = value.dict().find(index.text());
-    if (found) return *found;
-  }
+  if (value.is_dict())
+    if (const Value* const found = find_key(value.dict(), index)) return *found;
   const bool is_sequence = value.is_list() || value.is(Value::Kind::kRange);
   if ((is_sequence || value.is_text()) && index.is_whole()) {
     const int64_t size = length_of(value), place = index.integer() < 0 ? index.integer() + size : index.integer();
     if (place < 0 || place >= size) return Value::undefined(std::string(value.type()) + " object has no element " + std::to_string(index.integer()));
     if (is_sequence) return value.values()[static_cast<size_t>(place)];
     budget.text(value.text().size());
-    return std::string(characters_of(value.text())[static_cast<size_t>(place)]);
+    return like(value, std::string(characters_of(value.text())[static_cast<size_t>(place)]));
   }
   if (index.is_text()) return attribute(value, index.text(), budget);
   return Value::undefined(std::string("'") + value.type() + " object' has no element " + (index.is_undefined() ? "Undefined" : index.repr()));
@@ -205,7 +236,7 @@ Value slice(const Value& value, const Value& first, const Value& last, const Val
     const std::vector<std::string_view> characters = characters_of(value.text());
     std::string found;
     for (int64_t at = begin; by > 0 ? at < end : at > end; at += by) found += characters[static_cast<size_t>(at)];
-    return found;
+    return like(value, std::move(found));
   }
   Values found;
   for (int64_t at = begin; by > 0 ? at < end : at > end; at += by) found.push_back(value.values()[static_cast<size_t>(at)]);

@@ -211,8 +211,11 @@ Statement Parser::macro_tag(int64_t line) {
   found.parameters = parameters();
   expect_end();
   const int loops = std::exchange(loops_, 0);
+  const bool had_caller = std::exchange(has_caller_, false);
   found.body = block("endmacro");
   loops_ = loops;
+  found.has_caller = has_caller_;
+  has_caller_ = has_caller_ || had_caller;
   return found;
 }
 

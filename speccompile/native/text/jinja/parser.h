@@ -80,6 +80,7 @@ class Parser {
   const std::vector<Token> tokens_;
   size_t at_ = 0;
   int depth_ = 0, loops_ = 0;
+  bool has_caller_ = false;  // since the macro began
 };
 
 }  // namespace spc::jinja

@@ -194,6 +194,7 @@ class Renderer {
         throw TemplateError{"macro takes not more than " + std::to_string(parameters.size()) + " argument(s)"};
       for (const auto& [name, value] : given.named) {
         const bool is_known = std::any_of(parameters.begin(), parameters.end(), [&name = name](const Parameter& each) { return each.name == name; });
+        if (!is_known && name == "caller" && !statement.has_caller) throw TemplateError{"macro was invoked with two values for the special caller argument"};
         if (!is_known && name != "caller") throw TemplateError{"macro takes no keyword argument " + python_repr(name)};
         if (!is_known) inner->values[name] = value;
       }
@@ -217,7 +218,10 @@ class Renderer {
       to.positional.insert(to.positional.end(), all.begin(), all.end());
     } else if (name == "**") {
       if (!value.is_dict()) throw TemplateError{std::string("argument after ** must be a mapping, not ") + value.type()};
-      for (const auto& [each, own] : value.dict().items()) add_named(each, own, to);
+      for (const auto& [each, own] : value.dict().items()) {
+        if (!key_of_name(each).is_text()) throw TemplateError{"keywords must be strings"};
+        add_named(each, own, to);
+      }
     } else if (std::any_of(to.named.begin(), to.named.end(), [&](const auto& each) { return each.first == name; })) {
       throw TemplateError{"got multiple values for keyword argument " + python_repr(name)};
     } else {
@@ -293,8 +297,10 @@ class Renderer {
     Dict found;
     for (size_t place = 0; place < expression.parts.size(); place += 2) {
       const Value key = evaluate(expression.parts[place], scope);
-      if (!key.is_text()) throw TemplateError{"it makes a mapping with a key that is no text, which is not supported here"};
-      found.set(key.text(), evaluate(expression.parts[place + 1], scope));
+      require_hashable(defined(key));
+      const bool fits = key.is_text() || key.is_none() || key.is(Value::Kind::kInteger);
+      if (!fits) throw TemplateError{std::string("it makes a mapping with a key of type ") + key.type() + ", which is not supported here"};
+      found.set(*name_of_key(key), evaluate(expression.parts[place + 1], scope));
     }
     return found;
   }

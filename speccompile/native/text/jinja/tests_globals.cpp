@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <ctime>
 #include <map>
+#include <set>
 
+#include "../letter_case.h"
 #include "builtins.h"
 
 namespace spc::jinja {
@@ -12,7 +14,7 @@ using Kind = Value::Kind;
 using Test = bool (*)(const Value& value, const Arguments& given);
 
 const Value& other(const Arguments& given) {
-  if (given.positional.empty()) throw TemplateError{"it calls a test without its argument"};
+  if (given.positional.size() != 1 || !given.named.empty()) throw TemplateError{"it calls a test without its argument, or with others"};
   return given.positional[0];
 }
 
@@ -53,8 +55,8 @@ const std::map<std::string, Test>& tests() {
       {"even", [](const Value& value, const Arguments&) { return is_multiple(value, 2); }},
       {"odd", [](const Value& value, const Arguments&) { return !is_multiple(value, 2); }},
       {"divisibleby", [](const Value& value, const Arguments& given) { return is_multiple(value, whole(other(given))); }},
-      {"lower", [](const Value& value, const Arguments&) { return lower(value.str()) == value.str() && upper(value.str()) != value.str(); }},
-      {"upper", [](const Value& value, const Arguments&) { return upper(value.str()) == value.str() && lower(value.str()) != value.str(); }},
+      {"lower", [](const Value& value, const Arguments&) { return unicode::is_lowercase(value.str()); }},
+      {"upper", [](const Value& value, const Arguments&) { return unicode::is_uppercase(value.str()); }},
       {"sameas", [](const Value& value, const Arguments& given) { return value.kind() == other(given).kind() && value.equals(other(given)); }},
       {"in", [](const Value& value, const Arguments& given) { return compare("in", value, other(given)); }},
       {"eq", equal},     {"equalto", equal}, {"==", equal},        {"ne", unequal},    {"!=", unequal}, {"lt", less},  {"lessthan", less}, {"<", less},
@@ -89,6 +91,16 @@ Dict merged(const Arguments& given) {
   return found;
 }
 
+// What writes its separator at every call but the first.
+Value joiner(const Arguments& given) {
+  check_arguments("joiner", given, "sep");
+  const Value separator = given.find(0, "sep") ? *given.find(0, "sep") : Value(", ");
+  return Function([separator, is_first = std::make_shared<bool>(true)](const Arguments& none) -> Value {
+    check_arguments("joiner", none, "");
+    return std::exchange(*is_first, false) ? Value("") : separator;
+  });
+}
+
 Value now(const Arguments& given) {
   const std::string& format = text_argument(given, 0, "format");
   constexpr size_t kMost = 1024;
@@ -107,6 +119,9 @@ Value now(const Arguments& given) {
 bool apply_test(const std::string& name, const Value& value, const Arguments& arguments) {
   const auto found = tests().find(name);
   if (found == tests().end()) throw TemplateError{"it has the test " + python_repr(name) + ", which is not supported here"};
+  static const std::set<std::string> with_argument = {"divisibleby", "sameas", "in",          "eq", "equalto", "==",          "ne", "!=", "lt",
+                                                      "lessthan",    "<",      "greaterthan", ">",  "gt",      "ge", ">=", "le", "<="};
+  if (!with_argument.count(name)) check_arguments(name, arguments, "");
   return found->second(value, arguments);
 }
 
@@ -114,6 +129,7 @@ Value global(const std::string& name, Budget& budget) {
   if (name == "range") return Function([&budget](const Arguments& given) { return range(given, budget); });
   if (name == "dict") return Function([](const Arguments& given) -> Value { return merged(given); });
   if (name == "namespace") return Function([&budget](const Arguments& given) { return budget.name_space(merged(given)); });
+  if (name == "joiner") return Function(joiner);
   if (name == "strftime_now") return Function(now);
   if (name == "raise_exception") return Function([](const Arguments& given) -> Value { throw TemplateError{given.positional.empty() ? "" : given.positional[0].str()}; });
   return Value::undefined(python_repr(name) + " is undefined");

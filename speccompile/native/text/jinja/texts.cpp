@@ -1,8 +1,7 @@
-// Python's operations on texts. Upper case is refused for letters beyond ASCII, and never left out silently.
-// Their lower case is that of the tokenizers.
+// What Python does with texts.
 #include <algorithm>
 
-#include "../forms.h"
+#include "../letter_case.h"
 #include "../unicode.h"
 #include "builtins.h"
 
@@ -11,10 +10,6 @@ namespace {
 
 bool is_ascii(const std::string& text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-}
-
-void require_ascii(const std::string& text, const char* what) {
-  if (!is_ascii(text)) throw TemplateError{std::string("it writes letters beyond ASCII in ") + what + ", which is not supported here"};
 }
 
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
@@ -61,32 +56,34 @@ std::vector<std::string_view> characters_of(const std::string& text) {
   return found;
 }
 
-std::string lower(const std::string& text) {
-  if (is_ascii(text)) return changed(text, lowered);
-  if (text.find("\u03a3") != std::string::npos) throw TemplateError{"it writes a sigma in lower case, whose form depends on its place, which is not supported here"};
-  return lowercase(NormalizedString{text, {}, false}).text;
-}
+std::string lower(const std::string& text) { return is_ascii(text) ? changed(text, lowered) : unicode::lowercase(text); }
+std::string upper(const std::string& text) { return is_ascii(text) ? changed(text, raised) : unicode::uppercase(text); }
 
-std::string upper(const std::string& text) {
-  require_ascii(text, "upper case");
-  return changed(text, raised);
-}
+Value like(const Value& value, std::string text) { return value.is_markup() ? Value::markup(std::move(text)) : Value(std::move(text)); }
 
-std::string capitalized(const std::string& text) {
-  if (!text.empty()) require_ascii(text.substr(0, 1), "upper case");
-  std::string found = lower(text);
-  if (!found.empty()) found[0] = raised(found[0]);
+std::string escaped(const Value& value) {
+  const std::string text = value.str();
+  if (value.is_markup()) return text;
+  std::string found;
+  for (const char c : text)
+    found += c == '&' ? std::string("&amp;") : c == '<' ? std::string("&lt;") : c == '>' ? std::string("&gt;") : c == '"' ? std::string("&#34;") : c == '\'' ? std::string("&#39;") : std::string(1, c);
   return found;
 }
 
-std::string titled(const std::string& text) {
-  require_ascii(text, "title case");
-  std::string found = text;
-  bool is_inside = false;
-  for (char& each : found) {
-    each = is_inside ? lowered(each) : raised(each);
-    is_inside = is_lower(each) || is_upper(each);
+Values lines_of(const std::string& text, bool keeps_ends) {
+  static constexpr std::string_view kEnds = "\n\r\v\f\x1c\x1d\x1e", kWideEnds[] = {"\u0085", "\u2028", "\u2029"};
+  Values found;
+  size_t begin = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t size = text.compare(at, 2, "\r\n") == 0 ? 2 : unicode::length(text[at]);
+    const std::string_view each = std::string_view(text).substr(at, size);
+    const bool ends = kEnds.find(text[at]) != std::string_view::npos || std::find(std::begin(kWideEnds), std::end(kWideEnds), each) != std::end(kWideEnds);
+    at += size;
+    if (!ends) continue;
+    found.emplace_back(text.substr(begin, at - begin - (keeps_ends ? 0 : size)));
+    begin = at;
   }
+  if (begin < text.size()) found.emplace_back(text.substr(begin));
   return found;
 }
 
@@ -115,6 +112,28 @@ std::string replaced(const std::string& text, const std::string& from, const std
   if (at < text.size()) found += text.substr(at);
   budget.text(found.size());
   return found;
+}
+
+void check_arguments(const std::string& function, const Arguments& arguments, std::string_view parameters) {
+  if (parameters == "*") return;
+  std::vector<std::string_view> names;
+  for (size_t at = 0; at < parameters.size();) {
+    const size_t end = std::min(parameters.find(',', at), parameters.size());
+    names.push_back(parameters.substr(at, end - at));
+    at = end + 1;
+  }
+  if (arguments.positional.size() > names.size())
+    throw TemplateError{function + "() takes at most " + std::to_string(names.size()) + " arguments, it was given " + std::to_string(arguments.positional.size())};
+  for (size_t place = 0; place < names.size(); ++place) {
+    if (names[place].empty() || names[place].back() != '!') continue;
+    names[place].remove_suffix(1);
+    if (!arguments.find(place, names[place])) throw TemplateError{function + "() is called without its argument " + std::string(names[place])};
+  }
+  for (const auto& [name, value] : arguments.named) {
+    const auto place = std::find(names.begin(), names.end(), name);
+    if (place == names.end()) throw TemplateError{function + "() got an unexpected keyword argument " + python_repr(name)};
+    if (place - names.begin() < static_cast<ptrdiff_t>(arguments.positional.size())) throw TemplateError{function + "() got multiple values for argument " + python_repr(name)};
+  }
 }
 
 const std::string& text_argument(const Arguments& arguments, size_t place, const char* name) {

@@ -89,6 +89,12 @@ Value Value::name_space(Dict values) {
   return made;
 }
 
+Value Value::markup(std::string text) {
+  Value made(std::move(text));
+  made.is_markup_ = true;
+  return made;
+}
+
 Value Value::generator(Values values) {
   Value made = list(std::move(values));
   made.kind_ = Kind::kGenerator;
@@ -239,7 +245,7 @@ void Value::write(std::string& to, Walk& walk) const {
     case Kind::kBool: to += integer_ ? "True" : "False"; break;
     case Kind::kInteger: to += std::to_string(integer_); break;
     case Kind::kReal: to += Json(real_).repr(); break;
-    case Kind::kText: to += python_repr(text()); break;
+    case Kind::kText: to += is_markup_ ? "Markup(" + python_repr(text()) + ")" : python_repr(text()); break;
     case Kind::kList:
     case Kind::kTuple:
       to += is(Kind::kList) ? "[" : "(";
@@ -251,7 +257,7 @@ void Value::write(std::string& to, Walk& walk) const {
       to += is_dict() ? "{" : "<Namespace {";
       for (const auto& [name, each] : dict_->items()) {
         separate();
-        to += python_repr(name) + ": ";
+        to += key_of_name(name).repr() + ": ";
         each.write(to, walk);
       }
       to += is_dict() ? "}" : "}>";
@@ -289,7 +295,10 @@ Json Value::json(Walk& walk) const {
     }
     case Kind::kDict: {
       Json::Object found;
-      for (const auto& [name, each] : dict().items()) found.emplace_back(name, each.json(walk));
+      for (const auto& [name, each] : dict().items()) {
+        if (!key_of_name(name).is_text()) throw TemplateError{"it writes a mapping with keys that are no texts as JSON, which is not supported here"};
+        found.emplace_back(name, each.json(walk));
+      }
       return found;
     }
     default: throw TemplateError{std::string("Object of type ") + type() + " is not JSON serializable"};
@@ -314,22 +323,11 @@ Values iterated(const Value& value) {
       for (const std::string_view each : characters_of(value.text())) found.emplace_back(std::string(each));
       break;
     case Value::Kind::kDict:
-      for (const auto& item : value.dict().items()) found.emplace_back(item.first);
+      for (const auto& item : value.dict().items()) found.push_back(key_of_name(item.first));
       break;
     default: throw TemplateError{std::string("'") + value.type() + "' object is not iterable"};
   }
   return found;
-}
-
-void require_hashable(const Value& value) {
-  if (value.is_dict() || value.is(Value::Kind::kList)) throw TemplateError{std::string("unhashable type: '") + value.type() + "'"};
-  if (value.is(Value::Kind::kTuple))
-    for (const Value& each : value.values()) require_hashable(each);
-}
-
-const Value& defined(const Value& value) {
-  if (value.is_undefined()) throw TemplateError{value.why()};
-  return value;
 }
 
 int64_t length_of(const Value& value) {

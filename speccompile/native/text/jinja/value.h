@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -32,7 +33,7 @@ struct Arguments {
   const Value* find(size_t place, std::string_view name) const;
 };
 
-// A mapping from texts, in the order in which they were set.
+// A mapping, in the order in which its keys were set. Keys are texts; other ones have names that no text is (name_of_key).
 class Dict {
  public:
   const Value* find(const std::string& name) const;
@@ -61,12 +62,14 @@ class Value {
   Value(Function value) : kind_(Kind::kFunction), function_(std::make_shared<const Function>(std::move(value))) {}
   static Value list(Values values, bool is_tuple = false);
   static Value name_space(Dict values);
-  // Result of filters such as map: it can be iterated once, is true though empty, and has no length.
+  // A text that the filters `safe` and `escape` have given: what is added to it is escaped, as by markupsafe.
+  static Value markup(std::string text);
+  // What filters such as map give: it can be gone through once, is true though empty, and has no length.
   static Value generator(Values values);
   static Value range(Values values);
   // The keys, values or items of a mapping. name: Python's, such as dict_keys.
   static Value view(Values values, std::string name);
-  // why: the error's text where it is used.
+  // why: what is said of it where it is used.
   static Value undefined(std::string why);
   static Value of(const Json& json);
 
@@ -75,6 +78,7 @@ class Value {
   bool is_undefined() const { return kind_ == Kind::kUndefined; }
   bool is_none() const { return kind_ == Kind::kNone; }
   bool is_text() const { return kind_ == Kind::kText; }
+  bool is_markup() const { return is_markup_; }
   bool is_list() const { return kind_ == Kind::kList || kind_ == Kind::kTuple; }
   bool is_dict() const { return kind_ == Kind::kDict; }
   // Integers, and booleans, which count as such.
@@ -86,20 +90,20 @@ class Value {
   const std::string& text() const;
   const Values& values() const;
   const Dict& dict() const { return *dict_; }
-  // Result of groupby for one key: a pair whose parts have names.
+  // What groupby gives for one key: a pair whose parts have names.
   static Value group(Value key, Values members);
   // Return a part of such a pair by its name, null for every other value and name.
   const Value* named(const std::string& name) const { return kind_ == Kind::kTuple && dict_ ? dict_->find(name) : nullptr; }
-  // Take the remaining values of a generator, at most `most`.
+  // Take what is left of a generator, at most `most` values.
   Values taken(size_t most) const;
   Dict& changed() const { return *dict_; }  // of a namespace
   std::weak_ptr<Dict> watched() const { return dict_; }
-  // Throws TemplateError if it is no function.
+  // Throws TemplateError for what is no function.
   Value call(const Arguments& arguments) const;
   const std::string& why() const { return *text_; }  // of an undefined value
 
   bool truth() const;
-  // The functions below throw TemplateError for values that are nested too deep, or hold too many others: a list that holds a
+  // What follows throws TemplateError for values that are nested too deep, or have too many others inside: a list that holds a
   // list twice, which holds one twice, and so on, is small until something walks through it.
   bool equals(const Value& other) const;
   // Return str() and repr() of Python.
@@ -110,13 +114,14 @@ class Value {
   const char* type() const;
 
  private:
-  // Depth of a walk through a value, and the number of values that it has met.
+  // How deep a walk through a value is, and how many values it has met.
   class Walk;
   bool equals(const Value& other, Walk& walk) const;
   void write(std::string& to, Walk& walk) const;
   Json json(Walk& walk) const;
 
   Kind kind_ = Kind::kNone;
+  bool is_markup_ = false;
   int depth_ = 0;  // of lists and mappings inside each other
   int64_t integer_ = 0;
   double real_ = 0;
@@ -130,6 +135,13 @@ class Value {
 // Return the values that a loop goes through: of a text its characters, of a mapping its keys, of an undefined value none. Throws
 // TemplateError for another value.
 Values iterated(const Value& value);
+// Return the name of a key in a Dict: none for one that is neither text, whole number nor None. What Python takes for equal has one
+// name.
+std::optional<std::string> name_of_key(const Value& key);
+// Return the key of such a name.
+Value key_of_name(const std::string& name);
+// Return the value of a key, null where there is none.
+const Value* find_key(const Dict& dict, const Value& key);
 // Throw TemplateError for a value that no mapping of Python takes as a key.
 void require_hashable(const Value& value);
 // Throw TemplateError for an undefined value that is used.

@@ -1,0 +1,225 @@
+// What reads inputs that nobody should trust, by the kind of input: each gives an answer or an error, and nothing else happens.
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "../bundle/blake3.h"
+#include "../bundle/hashes.h"
+#include "../bundle/reader.h"
+#include "../files.h"
+#include "../runtime/decode_loop.h"
+#include "../runtime/onnx_file.h"
+#include "../runtime/window_invariance.h"
+#include "../text/text.h"
+#include "engine_fixture.h"
+#include "fuzz_constraints.h"
+#include "fuzz_files.h"
+#include "fuzz_requests.h"
+#include "mutate.h"
+#include "repair_manifest.h"
+
+inline std::string folder;  // of the files of ours
+
+// Runs `work`, which may fail as the runtime does. Returns whether it did not.
+template <class Work>
+bool allowed(Work work) {
+  try {
+    work();
+    return true;
+  } catch (const spc::Error& error) {
+    CHECK(error.kind != spc::Kind::kDefect && !error.message.empty(), "%s", error.what());
+  } catch (const spc::JsonError&) {
+  } catch (const std::bad_alloc&) {
+  } catch (const std::length_error&) {
+  }
+  return false;
+}
+
+// What is written is read again as what it was.
+inline spc::Json parsed(const std::string& input) {
+  const spc::Json data = spc::Json::parse(input);
+  const std::string written = data.canonical();
+  if (spc::is_utf8(written)) CHECK(spc::Json::parse(written).canonical() == written, "JSON that reads as something else");
+  return data;
+}
+
+// Drafts of somebody who knows nothing, and now and then does not keep to what is said.
+inline spc::Drafts any_drafts(const spc::Manifest& manifest, size_t seed) {
+  speccompile::Random random(seed);
+  spc::Drafts drafts;
+  for (int64_t i = 0, count = random.integer(0, manifest.tokens + 2); i < count; ++i) {
+    drafts.tokens.push_back(random.integer(random.integer(0, 99) ? 0 : -1, manifest.vocabulary_size - 1));
+    drafts.parents.push_back(manifest.is_chain() ? i - 1 : random.integer(random.integer(0, 99) ? -1 : -2, std::max<int64_t>(-1, i - 1)));
+  }
+  return drafts;
+}
+
+inline void generate(const spc::Manifest& manifest, spc::Engine& engine, const spc::Options& options, bool on_device) {
+  spc::DecodeLoop loop(engine, manifest, manifest.graphs, on_device);
+  loop.drafting().set_proposer([&](const spc::TokenIds& text) { return any_drafts(manifest, text.size()); });
+  spc::Rows rows;
+  for (int64_t row = 0; row < std::min<int64_t>(2, manifest.batch_size); ++row) {
+    const int64_t length = std::min<int64_t>(1 + 20 * row, manifest.max_length);
+    const spc::TokenIds prompt(static_cast<size_t>(length), manifest.vocabulary_size - 1);
+    rows.emplace_back(prompt, options, options.samplings[0], manifest.max_length, manifest.eos_token_ids, nullptr,
+                      std::vector<std::string>());
+  }
+  loop.begin(rows, !options.autoregressive, options.adaptive);
+  for (int i = 0; i < 8; ++i) loop.step();
+}
+
+// A bundle of this manifest, whose graphs give anything.
+inline void run(const spc::Manifest& manifest, uint64_t seed) {
+  spc::Options options;
+  options.max_new_tokens = 30;
+  options.logprobs = seed % 3 == 0;
+  options.autoregressive = seed % 5 == 0;
+  options.samplings.emplace_back();
+  options.samplings[0].repetition_penalty = seed % 2 ? 1 : 1.5;
+  options.samplings[0].temperature = seed % 4 ? 0 : 0.5;
+  for (const spc::EngineEntry& entry : manifest.engines) {
+    AnyEngine engine(entry, seed);
+    allowed([&] { generate(manifest, engine, options, seed % 7 == 0); });
+    AnyEngine another(entry, seed);
+    allowed([&] { spc::compare_windows(another, manifest); });
+    allowed([&] { spc::PersistentState(another, manifest, entry, "").reset(); });
+  }
+}
+
+inline bool try_manifest(const std::string& input) {
+  return allowed([&] {
+    const spc::Manifest manifest = spc::Manifest::from_json(parsed(input), "manifest.json");
+    for (uint64_t seed = 0; seed < 3; ++seed) run(manifest, input.size() + seed);
+  });
+}
+
+inline bool try_hashes(const std::string& input) {
+  return allowed([&] {
+    spc::write_file(folder + "/hashes.json", input);
+    const spc::Hashes hashes = spc::read_hashes(folder, input.size() % 2);
+    for (const auto& [name, record] : hashes.files) CHECK(hashes.find(name), "%s", name.c_str());
+    spc::check_files(folder, hashes, true);
+  });
+}
+
+// Up to a byte that no UTF-8 has, a tokenizer; behind it a text.
+inline bool try_tokenizer(const std::string& input) {
+  const size_t end = std::min(input.find('\xff'), input.size());
+  return allowed([&] {
+    spc::write_file(folder + "/tokenizer.json", std::string_view(input).substr(0, end));
+    const std::shared_ptr<const spc::Text> text = spc::Text::open(folder + "/tokenizer.json");
+    const std::string own(input, std::min(end + 1, input.size())), repeated = "def f(x): aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab",
+                      mixed = " gr\xc3\xb6\xc3\x9f" "e \xe4\xbd\xa0 <s>\r\n\n\t1234567 don't";
+    for (const std::string& each : {own, repeated, mixed}) {
+      spc::TokenIds ids;
+      allowed([&] { ids = text->encode(each, each.size() % 2); });
+      ids.insert(ids.end(), {-1, 0, 1, 1 << 20});
+      allowed([&] { CHECK(spc::is_utf8(text->decode(ids)), "decoded text that is not UTF-8"); });
+      spc::IncrementalDetokenizer stream(text, ids, {"stop"});
+      allowed([&] { stream.push(ids) += stream.finish(); });
+    }
+  });
+}
+
+inline bool try_onnx(const std::string& input) {
+  return allowed([&] {
+    const auto locate = [](std::string_view location) { return "/elsewhere/" + std::string(location); };
+    const std::vector<spc::Entries> tensors = spc::external_data(input);
+    const std::string moved = spc::with_carriers(input, locate, {{"x", {{"prepacked_0", "y"}}}});
+    CHECK(spc::external_data(moved).size() >= tensors.size(), "weights that are gone");
+  });
+}
+
+inline bool try_kept(const std::string& input) {
+  return allowed([&] {
+    spc::write_file(folder + "/kept", input);
+    read_kept(folder + "/kept");
+  });
+}
+
+inline bool try_session(const std::string& input) {
+  spc::write_file(folder + "/session", input);
+  allowed([&] { read_any_session(folder + "/session", false); });
+  return allowed([&] { read_any_session(folder + "/session", true); });  // whatever its hash
+}
+
+inline bool try_index(const std::string& input) {
+  return allowed([&] { ask_index(folder, parsed(input)); });
+}
+
+inline bool try_jinja(const std::string& input) {
+  return allowed([&] { render_any(input); });
+}
+
+inline bool try_request(const std::string& input) {
+  return allowed([&] { read_any(input); });
+}
+
+inline bool try_constraint(const std::string& input) {
+  return allowed([&] { impose_any(folder, input); });
+}
+
+inline bool try_answer(const std::string& input) {
+  return allowed([&] { read_calls(input); });
+}
+
+struct Target {
+  const char* name;
+  bool (*run)(const std::string& input);
+  bool is_json;
+};
+inline constexpr Target kTargets[] = {{"manifest", try_manifest, true},
+                               {"hashes", try_hashes, true},
+                               {"tokenizer", try_tokenizer, true},
+                               {"onnx", try_onnx, false},
+                               {"kept", try_kept, false},
+                               {"session", try_session, false},
+                               {"index", try_index, true},
+                               {"jinja", try_jinja, false},
+                               {"request", try_request, false},
+                               {"constraint", try_constraint, false},
+                                      {"answer", try_answer, false}};
+
+inline const Target* target_of(char letter) {
+  for (const Target& each : kTargets)
+    if (*each.name == letter) return &each;
+  return nullptr;
+}
+
+// Where the files lie that are written for an input, and one that a hashes.json may list.
+inline void make_folder(const std::string& where) {
+  folder = where;
+  std::filesystem::create_directories(folder);
+  spc::write_file(folder + "/listed", "x");
+}
+
+// hashes.json of the folder, in which nothing is wrong.
+inline std::string own_hashes() {
+  const spc::Json record{spc::Json::Object{{"blake3", spc::hash_file(folder + "/listed")}, {"bytes", 1}}};
+  const spc::Json files{spc::Json::Object{{"listed", record}}};
+  return spc::Json(spc::Json::Object{{"digest", spc::hex(spc::blake3(files.canonical()))}, {"files", files}}).canonical();
+}
+
+// Inputs in which nothing is wrong, of targets whose inputs no test writes.
+inline std::vector<std::string> examples_of(const Target& target) {
+  const auto all = [](const auto& texts) { return std::vector<std::string>(std::begin(texts), std::end(texts)); };
+  if (target.run == try_hashes) return {own_hashes()};
+  if (target.run == try_kept) return {written_kept(folder + "/kept")};
+  if (target.run == try_session) return {written_session(folder + "/session")};
+  if (target.run == try_index) return {kIndexExample};
+  if (target.run == try_request) return {kRequestExample, kFormExample};
+  if (target.run == try_constraint) return all(kConstraintExamples);
+  if (target.run == try_answer) return all(kCallExamples);
+  return {};
+}
+
+// Another input, of which the target reads more than of bytes that change anywhere.
+inline std::string changed(const Target& target, const std::string& input, Mutator& mutator) {
+  if (!target.is_json || mutator.one_in(8)) return mutator.bytes(input);
+  const std::string made = mutator.document(input);
+  return target.run == try_manifest && !mutator.one_in(4) ? mend::manifest(made, !mutator.one_in(4)) : made;
+}

@@ -1,0 +1,23 @@
+// Filters by what they work on, for apply_filter (filters.cpp).
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "builtins.h"
+
+namespace spc::jinja {
+
+// parameters: names with commas between them, in their order; kAny: the filter looks at them itself.
+struct KnownFilter {
+  static constexpr const char* kAny = "*";
+
+  Value (*run)(const Value& value, const Arguments& given, Budget& budget);
+  const char* parameters = "";
+};
+using Filters = std::map<std::string, KnownFilter>;
+
+const Filters& text_filters();
+const Filters& number_filters();
+
+}  // namespace spc::jinja
