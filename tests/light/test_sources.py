@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import models, pre_tokenizers, processors
@@ -18,10 +20,13 @@ from speccompile.errors import BundleError, CheckpointError, PromptError, Recipe
 from speccompile.measure.tune.run import Job
 from speccompile.plan.caches import CachePlan
 from speccompile.recipe import load_recipe, make_plan
+from speccompile.runtime.devices.device import DeviceEngine
 from speccompile.runtime.generation_options import GenerationOptions
+from speccompile.runtime.rounds.source_encoder import SourceEncoder
 from speccompile.runtime.sources import resolve_sources
 from speccompile.runtime.text.tokenizer import Tokenizer
 from tests.light.bundle_example import manifest
+from tests.light.fake_cuda import FakeCuda
 
 BART = {
     "model_type": "bart", "is_encoder_decoder": True, "architectures": ["BartForConditionalGeneration"], "d_model": 4,
@@ -265,6 +270,45 @@ def test_rows_of_a_source_may_be_codes_with_scales():
     assert list(source_problems(SECTION, {ENCODE_SOURCE: stored}, 6)) == []
     assert code_bits(INT4_VALUES, "target.cross_value.0") == 4
     assert code_bits(INT4_VALUES, "target.cross_key.0") == 8
+
+
+class Encoding(DeviceEngine):
+    """Its encoder writes the tokens of a source as rows of a cache on the device."""
+
+    def __init__(self, cuda, *graphs):
+        super().__init__(cuda.open(), graphs, {each.name: Path(each.name) for each in graphs})
+        self._cuda = cuda
+
+    def _prepare(self, binding):
+        source, _ = binding.inputs
+        (cache,) = binding.outputs
+
+        def encode():
+            tokens = self._cuda.view(source.address, 8 * source.shape[1]).view(np.int64)
+            rows = self._cuda.view(cache.address, 4 * cache.shape[2]).view(np.float32)
+            rows[: len(tokens)] = tokens
+
+        def run():
+            self._with_copies(binding, lambda: self._cuda.put(self._device.stream, encode))
+            self._device.synchronize()
+
+        return run
+
+
+def test_sources_are_encoded_into_caches_on_a_device():
+    cuda, one = FakeCuda(), (1, 1, 5, 1)
+    state = Tensor("target.cross_key.0", "float32", one, "target.cross_key.0", "state")
+    read = Tensor("source", "int64", (1, "source"), "source", "io")
+    encode = Graph(ENCODE_SOURCE, (read, state), (dataclasses.replace(state, name="target.cross_key.0.out"),))
+    length = Tensor("source_length", "int64", (1,), "source_length", "io")
+    engine = Encoding(cuda, encode, Graph("verify", (length, state), ()))
+    encoder = SourceEncoder(engine, dataclasses.replace(manifest(max_length=40), source=SECTION, graphs=(encode,)))
+    for source, rows in (([7, 8, 9], [7, 8, 9, 0, 0]), ([4], [4, 8, 9, 0, 0])):
+        encoder.encode(0, source, str(source))
+        assert engine.host_view("target.cross_key.0", one).ravel().tolist() == rows
+        assert engine.host_view("source_length", (1,)).tolist() == [len(source)]
+    encoder.encode(0, [4], "[4]")
+    assert encoder.runs == 2
 
 
 def test_engines_encode_sources_of_every_length():
