@@ -23,7 +23,7 @@ BEGIN, RUNNING, PROGRESS, END = "begin", "running", "progress", "end"
 @dataclass(frozen=True)
 class Event:
     """Progress of a step. kind: BEGIN, RUNNING (it still does), PROGRESS (so much is done) or END. seconds: since it
-    began. done, total, unit: of steps that count; unit "bytes" or what is counted. left: estimated seconds, None if
+    began. done, total, unit: of steps that count; unit: "bytes", or what a step is. left: estimated seconds, None if
     unknown."""
 
     kind: str

@@ -1,6 +1,6 @@
 """The bundle on disk, written completely or not at all and verified when it is opened; and the build cache.
 
-In: a manifest and files, or a folder. Out: the folder, or what was read of it.
+In: a manifest and files, or a folder. Out: the folder, or its content.
 Imported by every room above it; imports the ground and `machine`, and neither torch nor onnx.
 """
 

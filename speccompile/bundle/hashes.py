@@ -79,7 +79,7 @@ def read_json(path: Path) -> Any:
 
 def unicode_json(content: bytes) -> Any:
     """Return a JSON value. Raise ValueError for an object with half a surrogate pair, which `json` lets pass; callers
-    refuse what is no object."""
+    refuse other values than objects."""
     text = content.decode()
     value = json.loads(text)
     if isinstance(value, dict) and _SURROGATE.search(text):

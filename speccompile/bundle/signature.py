@@ -1,5 +1,5 @@
 """Signatures of bundles: who built one, which hashes cannot say. They are those of minisign (Ed25519 over BLAKE2b-512),
-and what is signed is hashes.json, which has the hash of every file.
+and it signs hashes.json, which has the hash of every file.
 
 Formats: https://jedisct1.github.io/minisign/, sections "Signature format", "Public key format" and "Secret key format".
 """

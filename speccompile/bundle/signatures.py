@@ -38,7 +38,7 @@ COMPUTED = {
     "nodes": ("tokens", 1),
     "vocabulary": ("vocabulary_size", 0),
 }
-"""Name of a size in SIGNATURES -> the field that it is, and what is added. Other names are those of the graphs; "*" is
+"""Name of a size in SIGNATURES -> the field that it is, and an addend. Other names are those of the graphs; "*" is
 any number."""
 
 _COUNT = ("int64", ("batch",), "io")

@@ -255,7 +255,7 @@ ENDS = {
     "capacity": "(cut: the bundle's cache is full; /clear makes room)",
     "cancelled": "(stopped)",
 }
-"""Finish reason -> what is said about it."""
+"""Finish reason -> its message."""
 
 
 def _painter(conversation: Conversation) -> "Callable[[OutputDelta], str]":

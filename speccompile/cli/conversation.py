@@ -120,7 +120,7 @@ class Conversation:
         yield from self._answer()
 
     def stop(self) -> bool:
-        """End the answer in progress after its round; what was said stays. Return whether there is one."""
+        """End the answer in progress after its round; its text stays. Return whether there is one."""
         if self._request is None:
             return False
         self._request.cancel()

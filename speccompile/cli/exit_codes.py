@@ -52,7 +52,7 @@ def run(group: click.Group, arguments: Sequence[str] | None) -> int:
             cause = interrupt if isinstance(interrupt, KeyboardInterrupt) else interrupt.__cause__
             return _fail(f"interrupted; {kept}", None, interrupt_code(cause), name="")
         except ReaderLeftError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
             return SIGNAL + signal.SIGPIPE
         except Exception as error:  # `_report` treats an unknown error as a defect of speccompile
             return _report(error)

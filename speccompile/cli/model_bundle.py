@@ -78,7 +78,7 @@ class ModelOptions:
         )
 
     def refuse(self, received: str, reason: str, hint: str) -> None:
-        """Raise UsageError, for the first option that is given, where what was received is no model."""
+        """Raise UsageError, for the first option that is given, where the argument is no model."""
         given = {"--drafter": self.drafter, "--precision": self.precision, "--tokenizer": self.tokenizer}
         if wrong := [name for name, value in (given | {"--fast": self.fast or None}).items() if value is not None]:
             raise UsageError(f"received {wrong[0]} for {received}, expected it for a model: {reason}", hint=hint)

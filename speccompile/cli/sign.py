@@ -46,6 +46,6 @@ def command(folder: Path | None, key: Path | None, comment: str, new_key: Path |
             f"received no {'bundle' if folder is None else '--key'}, expected a bundle and --key FILE",
             hint="`speccompile sign --new-key FILE` makes a pair of keys",
         )
-    open_bundle(folder)  # what is damaged is not signed
+    open_bundle(folder)  # refuse to sign a damaged bundle
     public = signature.sign(folder, key, comment)
     click.echo(f"{folder} is signed by key {public.name}")

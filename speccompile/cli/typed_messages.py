@@ -15,7 +15,7 @@ BLOCK = '"""'
 
 
 def typed_messages() -> Iterator[str]:
-    """Yield what is typed, message by message. Ctrl-C drops the message that is being typed."""
+    """Yield typed messages. Ctrl-C drops the message that is being typed."""
     while True:
         try:
             with on_interrupt(_interrupt):

@@ -1,4 +1,4 @@
-"""Plan and build from a recipe, in Python and for the command line: what is cheap to check is checked before torch is
+"""Plan and build from a recipe, in Python and for the command line: cheap checks come before torch is
 imported."""
 
 from collections.abc import Mapping, Sequence
@@ -101,7 +101,7 @@ def build_plan(plan: Plan, output: Path, *, notes: Sequence[str] | None = None, 
             with loading_torch():
                 compiler = import_module("speccompile.compiler.build")
             import_module("speccompile.compiler.models.load").quiet_transformers()
-            folder: Path = compiler.build(plan, output, **settings)  # which collects again, but not what was imported
+            folder: Path = compiler.build(plan, output, **settings)  # which collects garbage again, imports apart
     except Exception as error:
         if (told := with_estimate(error, needs, room)) is error:
             raise

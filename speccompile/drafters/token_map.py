@@ -125,7 +125,7 @@ def _pieces(
 
 
 def _unknown(drafter: Tokenizer, tokens: TokenBytes) -> int:
-    """Return the drafter's token for what it cannot write: its own for that, else the end of a text, or its
+    """Return the drafter's token for texts that it cannot write: its own for that, else the end of a text, or its
     beginning."""
     found = (tokens.unknown, *drafter.eos, *drafter.bos)
     return next((token for token in found if token is not None and token < drafter.size), 0)

@@ -43,7 +43,7 @@ class TeacherBatch:
 
 @dataclass(frozen=True)
 class SourcedBatch(TeacherBatch):
-    """A batch of answers of a target with an encoder. sources int64 [B, n]: what it read; is_source bool [B, n]: False
+    """A batch of answers of a target with an encoder. sources int64 [B, n]: its sources; is_source bool [B, n]: False
     for padding, which is on the right. Of a target that hears the sources are features float32 [B, M, F]."""
 
     sources: Tensor

@@ -54,7 +54,7 @@ class _Forker:
 
     def run(self) -> None:
         """Serve until the other end is closed."""
-        gc.freeze()  # children share the memory of what is there, and do not search it
+        gc.freeze()  # children share the memory of existing objects, and do not search it
         with selectors.DefaultSelector() as selector:
             selector.register(self._server, selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)

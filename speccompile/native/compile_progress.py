@@ -25,7 +25,7 @@ _DONE = re.compile(r"\[\s*(\d+)/(\d+)\] (?:Building|Linking)")  # Ninja's; make 
 
 
 class CompileProgress:
-    """Context manager that counts what is compiled, and says so."""
+    """Context manager that counts compiled files, and logs the count."""
 
     def __init__(self, *, write: Callable[[str], object] | None = None, every: float = EVERY) -> None:
         """write: for lines without their end, by default to stderr. every: seconds between two lines."""

@@ -24,7 +24,7 @@ from speccompile.plan.plan import ModelPlan
 from speccompile.recipe.gguf import CACHE, write_description
 
 FORMAT = 1
-"""Version of what is written into such folders."""
+"""Version of the files in such folders."""
 
 _OWN = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGED)
 

@@ -31,7 +31,7 @@ from speccompile.recipe.load import FILE_NAME
 
 CACHE = "gguf"
 FORMAT = 3
-"""Version of what is written into such folders."""
+"""Version of the files in such folders."""
 
 _NAME = re.compile(r"[0-9a-f]{64}")
 """Names of the folders. Others are left alone."""

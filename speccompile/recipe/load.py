@@ -103,7 +103,7 @@ def dump_yaml(data: Any, *, in_a_line: bool = False) -> str:
 
 
 def _count_values(node: yaml.Node, known: dict[int, int], above: tuple[int, ...]) -> int:
-    """Return the number of values in a node, every alias counted as what it stands for. known: those of the nodes that
+    """Return the number of values in a node, every alias counted as its target. known: those of the nodes that
     were counted; above: the nodes that it lies in. Raise ConstructorError beyond the limits."""
     if id(node) in known:
         return known[id(node)]

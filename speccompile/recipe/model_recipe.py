@@ -1,6 +1,6 @@
 """A recipe for a model that has none: what `run`, `chat`, `init` and `build MODEL` decide for this machine.
 
-The recipe is text with comments, so that people can read, keep and change what was decided.
+The recipe is text with comments, so that people can read, keep and change the decisions.
 """
 
 import itertools
@@ -36,7 +36,7 @@ Section = dict[str, str] | None
 
 @dataclass(frozen=True)
 class ModelRecipe:
-    """A recipe's text, its plan, and what was decided beside the plan's own notes."""
+    """A recipe's text, its plan, and notes on decisions in addition to the plan's."""
 
     text: str
     plan: Plan

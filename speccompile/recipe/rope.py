@@ -14,7 +14,7 @@ _KEY = "cache.long_factors"
 
 
 def default_length(model: ModelPlan, longest: int) -> int:
-    """Return the default of `cache.max_length`. longest: what it is without longrope."""
+    """Return the default of `cache.max_length`. longest: the default without longrope."""
     return min([longest, *_switches(model)])
 
 

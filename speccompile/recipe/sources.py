@@ -21,7 +21,7 @@ MAX_LENGTH = 512
 """Default of source.max_length, in tokens."""
 
 Refused = tuple[str, str, str, str]
-"""Key, what was received, what was expected, hint."""
+"""Key, received value, expected value, hint."""
 
 
 def decide_source(

@@ -12,7 +12,7 @@ def hears(target: ModelPlan) -> bool:
 
 
 def speech_refusals(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> Iterator[tuple[str, str, str, str]]:
-    """Yield key, what was received, what was expected and a hint, for what a target that hears cannot have."""
+    """Yield key, received and expected value, and hint, for each key that a target that hears cannot have."""
     own = target.facts.source
     if own is None or own.audio is None:
         return

@@ -46,7 +46,7 @@ def check_mapped_pair(target: ModelPlan, drafter: ModelPlan, origin: RecipeSourc
 
 
 def mapped_note(overlap: Overlap) -> str:
-    """Describe what is drafted among."""
+    """Describe the tokens among which drafts are chosen."""
     low = ": few drafts will be accepted" if overlap.common < _LOW * overlap.all else ""
     return f"drafts are mapped between tokenizers: {overlap}{low}"
 

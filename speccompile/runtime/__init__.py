@@ -1,6 +1,6 @@
 """Run bundles: `Bundle.open(folder).generate(prompt)`.
 
-In: a bundle folder and prompts. Out: tokens, text and what they took.
+In: a bundle folder and prompts. Out: tokens, text and times.
 `rounds` is the decode loop, `devices` the engines, `text` tokenizers and chat templates, `constraints` grammars.
 Needs numpy, an engine library and tokenizers; never torch. Imported by `serving` and by the rooms that measure and
 prove; imports `bundle`, `index`, `native` and what lies below.

@@ -33,7 +33,7 @@ class LoadedAdapter:
 
 
 def adapter_key(adapter: LoadedAdapter | None) -> str:
-    """Return the key of an adapter; "" for the base. Only sequences of one key may share what they read."""
+    """Return the key of an adapter; "" for the base. Only sequences of one key may share cached tokens."""
     return "" if adapter is None else adapter.key
 
 

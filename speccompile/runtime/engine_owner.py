@@ -45,7 +45,7 @@ class EngineOwner:
 
     def close(self) -> None:
         """Release the engine's sessions and memory. A stream of this bundle ends; a generation that another thread has
-        begun goes on to its end, and what it holds is released then. Nothing more may begin. Safe to call twice. Raise
+        begun goes on to its end, and its memory is released then. Nothing more may begin. Safe to call twice. Raise
         EngineError while a service of the bundle runs."""
         for stream in [stream for stream in self._streams if stream.begun]:
             stream.close()

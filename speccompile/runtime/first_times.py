@@ -29,7 +29,7 @@ may have met a busy machine."""
 
 
 def prepare_rounds(loop: DecodeLoop, manifest: Manifest, times: RecordedTimes) -> None:
-    """Time rounds, unless this machine has recorded what they cost, and let the draft length start from the times. Time
+    """Time rounds, unless this machine has recorded their times, and let the draft length start from the times. Time
     those of a small model in any case. All slots of `loop` must be free. Persistent drafter states change; reset them
     afterwards."""
     known = times.known

@@ -25,7 +25,7 @@ CHANGED = 0.05
 class RecordedTimes:
     """The record of one engine of a bundle: what `SpeedupModel.measured_times` returns, and `processes`, their number.
 
-    known: what was recorded when this was made; None without a record, and where it is damaged.
+    known: the record when this was made; None without one, and if it is damaged.
     """
 
     def __init__(self, key: dict[str, Any]) -> None:
@@ -40,7 +40,7 @@ class RecordedTimes:
         return None if engine is None else cls({**engine, "times": FORMAT, "threads": threads})
 
     def begin(self, measured: Mapping[str, Any] | None) -> None:
-        """Record what was measured when the engine was opened, and take the mean with what was known; None
+        """Record the times measured when the engine was opened, as the mean with the recorded ones; None
         changes nothing. Unlike `update`, which runs after every generation, write it however little it changes: or a
         record that a busy machine made would hardly move."""
         if measured is not None:

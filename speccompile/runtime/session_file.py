@@ -175,7 +175,7 @@ def _split(content: bytes | memoryview, path: Path) -> tuple[dict[str, Any], mem
 
 
 def _layout_problem(entries: Mapping[str, Any], size: int) -> str | None:
-    """Return what is wrong with the entries of a header before `size` bytes of numbers, or None."""
+    """Return the problem of a header's entries before `size` bytes of numbers, or None."""
     start = 0
     for name, row in entries.items():
         dtype, shape = (row.get("dtype"), row.get("shape")) if isinstance(row, dict) else (None, None)

@@ -193,7 +193,7 @@ class Sessions:
         return SlotContent(tokens, length, len(tokens), length, slot, held, end), _notes(file)
 
     def _read_again(self, tokens: list[int], adapter: LoadedAdapter | None) -> SlotContent:
-        """Read a text whose last round has moved recurrent states beyond it, and return what is held then."""
+        """Read a text whose last round has moved recurrent states beyond it, and return the held content."""
         tokens = tokens[: self._manifest.max_length - 1]
         row = SequenceState(tokens, 1, self._manifest.max_length, (), None)
         row.adapter = adapter

@@ -41,7 +41,7 @@ class EncoderInputs:
 
 
 def build_encoder(inputs: EncoderInputs, folder: Path, steps: CachedSteps, *, prove: bool) -> list[dict[str, Any]]:
-    """Write the encoder of a bundle, and return the rows of its proof. Its float32 graph is what is proven; the loss by
+    """Write the encoder of a bundle, and return the rows of its proof. The proof is of its float32 graph; the loss by
     another precision is measured by `prove_images`. Raise ProofError if it gives other rows than transformers,
     UnsupportedModelError and CheckpointError as `export_encoder` and `load_whole`."""
     word = inputs.images.precision

@@ -54,7 +54,7 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     """Return the files of a checkpoint that will be read (relative to `folder`, which exists) and its facts; for a
     multimodal one those of its text decoder.
 
-    Raise CheckpointError for files that are missing or invalid, UnsupportedModelError for what is no language model of
+    Raise CheckpointError for files that are missing or invalid, UnsupportedModelError for other than language models of
     transformers, an encoder-decoder model of an unsupported kind, an unknown kind of layer, a multimodal checkpoint
     whose decoder is not supported, and an unsupported quantization method.
     """

@@ -209,14 +209,14 @@ def _gemma4(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -
 
 
 _GEMMA4 = {"boi": 255_999, "eoi": 258_882, "image": 258_880, "video": 258_884, "audio": 258_881}
-"""Names in Gemma 4's config of the ids around a picture and of placeholders, and what they are by default."""
+"""Names in Gemma 4's config of the ids around a picture and of placeholders, with their defaults."""
 
 _SECTIONS = {"qwen2_5_vl": [16, 24, 24], "qwen3_vl": [24, 20, 20], "qwen3_5": [11, 11, 10]}
 """`model_type` -> number of rotary frequencies of each axis, by default."""
 
 
 _GEMMA = (("boi_token", 255_999), ("eoi_token", 256_000), ("image_token", 262_144))
-"""Names in Gemma 3's config of the ids around a picture and of its rows, and what they are by default."""
+"""Names in Gemma 3's config of the ids around a picture and of its rows, with their defaults."""
 
 FAMILIES = {
     "gemma3": _gemma3, "gemma4": _gemma4, "idefics3": _idefics3, "internvl": _internvl, "lfm2_vl": _lfm2_vl,

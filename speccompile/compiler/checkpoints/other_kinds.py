@@ -1,4 +1,4 @@
-"""Folders that are no checkpoint of a whole model in Hugging Face layout: called what they are."""
+"""Refusals of folders that are no checkpoint of a whole model in Hugging Face layout, by what they hold."""
 
 from collections.abc import Mapping
 from pathlib import Path

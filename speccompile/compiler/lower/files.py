@@ -246,6 +246,6 @@ def delete_unreferenced(folder: Path, kept: set[str]) -> None:
 
 def weights_of(path: Path) -> set[str]:
     """Return the names of the files, next to a graph, that hold its constants."""
-    # Every key of the build cache asks for them: as onnx_ir's objects, small graphs take longer than what is cached.
+    # Every key of the build cache asks for them: as onnx_ir's objects, small graphs take longer than reading the cache.
     initializers = onnx.load(path, load_external_data=False).graph.initializer
     return {entry.value for tensor in initializers for entry in tensor.external_data if entry.key == "location"}

@@ -34,7 +34,7 @@ class Encoded(NamedTuple):
 
 
 class EncodeSource(nn.Module):
-    """Writes the rows of a source into the first rows of the caches: others keep what they hold."""
+    """Module that writes the rows of a source into the first rows of the caches, and keeps the others."""
 
     def __init__(self, decoder: Decoder, sharing: str = ALONE) -> None:
         """decoder: of a model with an encoder, as its source's readers have it. sharing: ALONE, WRITES or READS."""

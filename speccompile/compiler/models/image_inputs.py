@@ -62,7 +62,7 @@ def given_rows(whole: nn.Module, rows: Tensor) -> Iterator[None]:
 
 
 def _parts_of(output: Any) -> list[list[Tensor]]:
-    """Return the rows of all pictures, and for each layer that the encoder adds to, what it adds: tensors by
+    """Return the rows of all pictures, and for each layer that the encoder adds to, its addends: tensors by
     picture."""
     parts = output.pooler_output, *(getattr(output, "deepstack_features", None) or ())
     return [list(each) if isinstance(each, list | tuple) else [each] for each in parts]

@@ -83,7 +83,7 @@ class SourcedModel(nn.Module):
         return new
 
     def allowed(self, logits: Tensor, place: int) -> Tensor:
-        """Return logits [V] of an answer's new token number `place` under the rules of what is written: all."""
+        """Return logits [V] of an answer's new token number `place` under the rules of transcripts: all."""
         return logits
 
     def cross_rows(self, encoded: Tensor) -> list[SourceRows]:

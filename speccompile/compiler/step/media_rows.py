@@ -1,4 +1,4 @@
-"""Rows of pictures in a window: embeddings, positions on three axes, and what is added after early layers."""
+"""Rows of pictures in a window: embeddings, positions on three axes, and addends after early layers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext

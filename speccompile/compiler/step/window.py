@@ -30,7 +30,7 @@ class TreeNodes(NamedTuple):
 
 
 class Branches(NamedTuple):
-    """Paths of a tree, as orders of the window's tokens, for what is carried from token to token: from its root to each
+    """Paths of a tree, as orders of the window's tokens, for recurrent states: from its root to each
     leaf, or to each node where leaves differ from round to round. orders int64 [B, P, W]: the given tokens, then those
     of a path; what follows a path belongs to no node. places int64 [B, W]: where each token stands among the P * W of
     all paths."""

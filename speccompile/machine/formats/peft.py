@@ -1,4 +1,4 @@
-"""A LoRA adapter in PEFT's format: what it changes in a model, and what of it cannot be merged.
+"""A LoRA adapter in PEFT's format: its changes of a model, and the parts that cannot be merged.
 
 A folder has adapter_config.json and adapter_model.safetensors, whose tensors are named
 `base_model.model.<module>.<part>`. Which modules an adapter changes is told by its tensors; of the config only ranks
@@ -50,7 +50,7 @@ _UNMERGEABLE = {
     "use_qalora": "it pools the inputs of a quantized layer",
     "velora_config": "it belongs to another kind of training",
 }
-"""Keys of a config with what they mean; any value other than null, false and an empty one is refused."""
+"""Keys of a config -> meaning; any value other than null, false and an empty one is refused."""
 
 CONFIG_KEYS = (
     "peft_type", "task_type", "base_model_name_or_path", "r", "lora_alpha", "rank_pattern", "alpha_pattern",

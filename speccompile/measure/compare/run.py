@@ -19,7 +19,7 @@ HERE = LocalExecutor(brief=True)
 
 
 class ComparisonInterrupted(KeyboardInterrupt):
-    """Interrupt of a comparison. report: the report of what was measured, None before autoregression was;
+    """Interrupt of a comparison. report: of the measurements so far, None before autoregression is measured;
     interrupt: has the number of the signal."""
 
     def __init__(self, report: ComparisonReport | None, interrupt: KeyboardInterrupt) -> None:
@@ -38,7 +38,7 @@ def run_comparison(
 
     Every pass covers all methods that can still win, and each alternates with autoregression, question by question:
     other load affects all alike. measure, build: by default in processes of their own. pool: executor whose machines
-    see this comparison's folder and models. board: receives what is done. A method that cannot be built or measured is
+    see this comparison's folder and models. board: receives progress. A method that cannot be built or measured is
     reported with the reason. An error of autoregression propagates. Raise ComparisonInterrupted, with the report so
     far, on an interrupt.
     """

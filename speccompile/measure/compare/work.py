@@ -85,7 +85,7 @@ class Work:
             found.append(store.get(method, number))
         verdict = found[0].dropped if found else None
         if verdict is not None and not self._still_holds(verdict):
-            found.clear()  # measured again: what it lost to is not in this comparison
+            found.clear()  # measured again: the method that it lost to is not in this comparison
         self._board.known(method.name, built=store.bundle(method).is_dir(), found=found)
         if found and verdict is not None:
             self._enter(method, verdict)

@@ -52,7 +52,7 @@ class TimeRules:
         return cls(first, audio[MAX_INITIAL], min(manifest.eos_token_ids, default=first))
 
     def after(self, written: Written, token: int) -> Written:
-        """Return what is written once a token follows."""
+        """Return the state after one more token."""
         is_time = token >= self.first
         before = written.ends_in_time or not written.size
         return Written(written.size + 1, is_time, before, token if is_time else written.time)
@@ -106,7 +106,7 @@ class TokenRules:
         return cls(mask, mask)
 
     def after(self, written: Written, token: int) -> Written:
-        """Return what is written once a token follows."""
+        """Return the state after one more token."""
         return Written(written.size + 1) if self.times is None else self.times.after(written, token)
 
     def allowed(self, written: Written) -> Mask:
@@ -119,7 +119,7 @@ class TokenRules:
         return mask
 
     def apply(self, logits: Logits, written: Written) -> Logits:
-        """Return float32 [V] logits after what is written, minus infinity at the tokens that may not follow."""
+        """Return float32 [V] logits after the transcript so far, minus infinity at the tokens that may not follow."""
         found = np.where(self.allowed(written), logits, np.float32(-np.inf))
         if self.times is not None:
             self.times.hide_text(found)
@@ -134,7 +134,7 @@ def mask_of(tokens: Collection[int], size: int) -> Mask:
 
 
 class RuleMatcher:
-    """State of one sequence under rules: what it has written. See `runtime.constraints.Matcher`."""
+    """State of one sequence under rules: its transcript so far. See `runtime.constraints.Matcher`."""
 
     has_failed, is_complete, end = False, False, ""
 

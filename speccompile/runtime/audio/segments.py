@@ -38,7 +38,7 @@ def cut_at_times(
     after which the next window begins: as transformers' `_retrieve_segment`.
 
     first: token of the time 0.00, None for a text without times; frames: of the window's sound. A part ends where two
-    times follow each other; what is behind the last such pair is heard again, unless the text ends in one time.
+    times follow each other; the sound after the last such pair is heard again, unless the text ends in one time.
     """
     is_time = [first is not None and token >= first for token in tokens]
     ends = [place + 1 for place in range(len(tokens) - 1) if is_time[place] and is_time[place + 1]]

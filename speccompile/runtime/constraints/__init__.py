@@ -4,7 +4,7 @@ constraint        constraints of a bundle, each compiled once, within limits
 limits            limits of compiling one
 trial             child processes that compile a constraint first, and that the kernel ends at the limits
 child             their program
-grammar           compiles a constraint to a grammar of llguidance; refuses what is invalid or not supported
+grammar           compiles a constraint to a grammar of llguidance; refuses invalid and unsupported ones
 matcher           state of a sequence in its grammar: allowed tokens, forced tokens, and whether the text is complete
 fitted_tokenizer  the tokenizer without holes in its ids, and without the tokens that the model has no row for
 """

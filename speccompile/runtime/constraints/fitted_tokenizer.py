@@ -41,7 +41,7 @@ def fitted(text: str, rows: int) -> str:
     model["vocab"] = vocabulary
     if "merges" in model:
         model["merges"] = _merges(model)
-    return json.dumps(file | {"added_tokens": added, "post_processor": None})  # which may name what is left out
+    return json.dumps(file | {"added_tokens": added, "post_processor": None})  # which may name tokens that are left out
 
 
 def _with_plain_spaces(decoder: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Trials of constraints in child processes: what is compiled in this process has been compiled there, within limits."""
+"""Trials of constraints in child processes: this process compiles those that compiled there within limits."""
 
 import socket
 import threading

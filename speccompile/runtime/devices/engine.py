@@ -34,7 +34,7 @@ class Engine(Protocol):
         ...
 
     def host_view(self, buffer: str, shape: tuple[int, ...]) -> Array:
-        """Return a host view of a buffer: graphs read what is written here, and it shows what they write. shape: with
+        """Return a host view of a buffer: graphs read values written here, and it shows their outputs. shape: with
         all batch slots; for links and optional outputs with those of a run.
 
         States and links of an engine on a device are an exception: they stay on the device, and the result is a

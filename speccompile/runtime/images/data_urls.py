@@ -1,4 +1,4 @@
-"""Pictures as data: URLs, with what is wrong about one that is none."""
+"""Pictures as data: URLs, and the errors of invalid ones."""
 
 import re
 from base64 import b64decode, b64encode

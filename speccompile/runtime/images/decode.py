@@ -38,7 +38,7 @@ _SCALED_TO_16 = ("PNG", "PPM")
 def read_picture(source: Any, where: str = "image") -> Pixels:
     """Return the pixels of a picture: the path of a file, the bytes of one, uint8 [height, width], [.., 1], [.., 3] or
     [.., 4], or a picture of Pillow. where: its name in messages. Raise PromptError for a file that cannot be read or
-    decoded, an array of another kind, and for what is beyond the limits; MissingPackageError for a file without
+    decoded, an array of another kind, and beyond the limits; MissingPackageError for a file without
     Pillow."""
     if isinstance(source, np.ndarray):
         return _of_array(source, where)

@@ -1,4 +1,4 @@
-"""Persistent drafter state: reset it, save it to a file, load it. `contract.PERSISTENT_PREFIX` says what it is.
+"""Persistent drafter state: reset it, save it to a file, load it. See `contract.PERSISTENT_PREFIX`.
 
 A file has the format of safetensors: 8 bytes with the header's length, little endian; a JSON header; then the numbers
 of every state, one after the other, in the order of the header. Its `__metadata__` says what the tokens in it mean: the

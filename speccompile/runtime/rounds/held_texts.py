@@ -10,7 +10,7 @@ from speccompile.runtime.rounds.slots import Slot, SlotContent
 
 
 class HeldTexts:
-    """Batch slots, and the reach of what they hold."""
+    """Batch slots, and the reach of the texts that they hold."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._slots = [Slot(index) for index in range(manifest.batch_size)]

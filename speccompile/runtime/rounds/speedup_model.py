@@ -56,7 +56,7 @@ class Times:
         self._typical, self.count, self._is_held, self._is_stale = seconds, count, held, False
 
     def release(self) -> None:
-        """Use what was measured from now on."""
+        """Use the measured times from now on."""
         self._is_held, self._is_stale = False, bool(self._last)
 
 

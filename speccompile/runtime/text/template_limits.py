@@ -165,7 +165,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return limited
 
     def _passed(self, value: Any) -> Any:
-        """Return a result, counted; what it yields is counted as it comes."""
+        """Return a result, counted; items of a generator are counted as they come."""
         if isinstance(value, Iterator) and not isinstance(value, LoopContext):
             return self._counted(value)
         return _made(value)

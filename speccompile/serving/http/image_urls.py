@@ -41,7 +41,7 @@ class ImageHosts:
 
     @classmethod
     def of(cls, names: tuple[str, ...]) -> "ImageHosts":
-        """Return the hosts of these names. Raise UsageError for what is no name of a host."""
+        """Return the hosts of these names. Raise UsageError for an invalid name."""
         for name in names:
             if not _HOST.fullmatch(name.lower()):
                 raise UsageError(
@@ -153,7 +153,7 @@ def _connection(parts: SplitResult, port: int, where: str, end: float) -> http.c
 
 def _looked_up(host: str, port: int, end: float) -> Any:
     """Return the first address of a host, as `socket.getaddrinfo` does, which has no limit of time of its own. Raise
-    TimeoutError, and what it raises."""
+    TimeoutError, and the function's own errors."""
     found = Future[Any]()
 
     def look_up() -> None:
@@ -185,7 +185,7 @@ def _until(end: float, wire: socket.socket) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-        if monotonic() >= end:  # what was read may lack its end
+        if monotonic() >= end:  # the answer may lack its end
             raise TimeoutError
 
 

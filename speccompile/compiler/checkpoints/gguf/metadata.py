@@ -91,7 +91,7 @@ class Metadata:
             )
 
     def claim(self, keys: Iterable[str]) -> None:
-        """Mark keys as without effect on what is compiled."""
+        """Mark keys as without effect on the compiled graphs."""
         self._claimed.update(keys)
 
     def claim_prefix(self, prefix: str) -> None:

@@ -63,7 +63,7 @@ class GgufFile:
 
 
 def read_gguf(path: Path) -> GgufFile:
-    """Return the header of a file. Raise CheckpointError, naming what is wrong and its place, for a file that is
+    """Return the header of a file. Raise CheckpointError, naming the problem and its place, for a file that is
     truncated or corrupt, of an unknown version, big endian, or with tensors of an unsupported type."""
     is_present(path)
     with path.open("rb") as file:

@@ -35,7 +35,7 @@ class Timestamps(NamedTuple):
 
     def hide_text(self, logits: Tensor) -> Tensor:
         """Return bool [B, R, V], true for the tokens that are no times where all times together are more probable than
-        every other token: Whisper's last rule. logits float32 [B, R, V], at temperature 1, of what is allowed."""
+        every other token: Whisper's last rule. logits float32 [B, R, V], at temperature 1, of allowed tokens."""
         times, text = logits[..., self.first :], logits[..., : self.first].amax(-1, keepdim=True)
         best = times.amax(-1, keepdim=True)
         total = best + (times - best).exp().sum(-1, keepdim=True).log()
