@@ -5,8 +5,7 @@ scripts/unicode_tables.py            # write native/text/unicode_*.h; takes a mi
 scripts/unicode_tables.py --check    # exit code 1 when they are not what it would write
 
 The package holds four versions of Unicode (its regular expressions, its normal forms, Rust's own, and an old list of
-punctuation), so no one database would give its token ids. What chat templates make of letters (unicode_case.h) is
-Python's own.
+punctuation), so no one database would give its token ids. Cases of letters in chat templates are Python's own.
 """
 
 import sys
@@ -210,7 +209,7 @@ def case_header() -> str:
         + constant("kUppercase", upper, "Upper case, as kLowercase.")
         + constant("kSeveralUpper", several_upper, "Upper case of several characters. How many numbers, which.")
         + constant("kTitlecase", title, "First letter of a word, where it is not upper case; as kUppercase.")
-        + constant("kSeveralTitle", several_title, "As kSeveralUpper.")
+        + constant("kSeveralTitle", several_title, "Like kSeveralUpper.")
         + constant("kCased", packed(ranges(cased)), "Characters with a case; as the runs of kProperties.")
         + constant("kCaseIgnored", packed(ranges(ignored)), "Characters that the form of a sigma overlooks.")
         + "\n}  // namespace spc::unicode\n"
@@ -335,7 +334,9 @@ def main() -> int:
         "unicode_compatible.h": compatible_header(canonical),
         "unicode_case.h": case_header(),
     }
-    stale = [name for name, text in headers.items() if not holds(FOLDER / name, text)]
+    stale = [
+        name for name, text in headers.items() if not ((FOLDER / name).exists() and (FOLDER / name).read_text() == text)
+    ]
     if "--check" not in sys.argv:
         for name in stale:
             (FOLDER / name).write_text(headers[name])
@@ -343,10 +344,6 @@ def main() -> int:
     for name in stale:
         print(f"{FOLDER / name} is not what scripts/unicode_tables.py writes")
     return 1 if stale else 0
-
-
-def holds(path: Path, text: str) -> bool:
-    return path.exists() and path.read_text() == text
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def test_prompts_of_stdin_are_streamed(stream, bundle, variables, wanted):
 
 
 def test_requests_of_one_queue_are_answered_in_their_order(stream, bundle, variables):
-    """Every line is a request; all of them are decoded beside each other, each as it is alone."""
+    """Expect every line to be a request; all of them are decoded beside each other, each as it is alone."""
     prompts = [f"def {name}(" for name in "abcdefgh"] * 6
     lines = "".join(f"{prompt}\n" for prompt in prompts).encode()
     service = stream.with_name("service")

@@ -98,7 +98,7 @@ class Submission {
   std::unique_ptr<spc_submission, Freed<&spc_submission_free>> handle_;
 };
 
-// What becomes of a request on its own: it is gone once the request has ended.
+// State of a request: it is gone once the request has ended.
 class Promised {
  public:
   static std::future<std::vector<Result>> begin(Submission submission) {

@@ -47,7 +47,7 @@ class Chain {
     size_t first_value;                // of those that it gives
     std::vector<size_t> last_read_here;  // values that no later step reads
   };
-  // What a step gives: its type, and which output of the node it is.
+  // Output of a step: its type, and which output of the node it is.
   struct Given {
     int type;
     size_t output;

@@ -85,7 +85,7 @@ class Info {
  public:
   Info(const OrtApi* api, const OrtKernelInfo* info, const char* name) : api_(api), info_(info), name_(name) {}
 
-  // Of a step of a node, an operator: its attributes have a suffix, and input i of it is input places[i] of the node, or
+  // Info of a step of a node, an operator: its attributes have a suffix, and input i of it is input places[i] of the node, or
   // `kComputed`.
   template <class Operator>
   Info step(const std::string& suffix, const std::vector<size_t>& places) const {
@@ -112,7 +112,7 @@ class Info {
   std::vector<std::pair<size_t, int>> inputs_;  // of a step: their places and types
 };
 
-// What a step of a node reads and writes in place of the node's own tensors.
+// Tensors that a step of a node reads and writes in place of the node's own tensors.
 class StepValues {
  public:
   virtual Tensor input(size_t index) const = 0;
@@ -135,7 +135,7 @@ class Context {
   // pools: those of the session; null for ONNX Runtime's own threads.
   Context(const OrtApi* api, OrtKernelContext* context, ThreadPools* pools) : api_(api), context_(context), pools_(pools) {}
 
-  // Of a step of the node.
+  // Context of a step of the node.
   Context(const Context& node, StepValues& values) : api_(node.api_), context_(node.context_), pools_(node.pools_), step_(&values) {}
 
   Tensor input(size_t index) const;

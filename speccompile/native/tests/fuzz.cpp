@@ -35,7 +35,7 @@ struct Corpus {
   int tried = 0, taken = 0;
   double slowest = 0;
 
-  // Those that were taken are changed further; the others lead nowhere.
+  // Inputs that were taken are changed further; the others lead nowhere.
   void keep(const std::string& input, Mutator& mutator) {
     constexpr size_t kMost = 500, kLargest = 1 << 16;
     if (input.size() > kLargest) return;

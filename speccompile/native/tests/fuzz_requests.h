@@ -60,7 +60,7 @@ inline void read_any(const std::string& input) {
   }
 }
 
-// What a model has written where it may call a tool.
+// Text that a model wrote where it may call a tool.
 inline void read_calls(const std::string& input) {
   for (const spc::http::ToolCallFormat& format : spc::http::kToolCallFormats) {
     const spc::http::Tools tools{&format, {spc::Json::Object{{"name", "f"}}}, {}, false, input.size() % 2 == 0};

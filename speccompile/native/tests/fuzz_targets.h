@@ -1,4 +1,4 @@
-// What reads inputs that nobody should trust, by the kind of input: each gives an answer or an error, and nothing else happens.
+// Readers of untrusted inputs, by the kind of input: each gives an answer or an error, and nothing else happens.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ bool allowed(Work work) {
   return false;
 }
 
-// What is written is read again as what it was.
+// Check that a written value is read again as it was.
 inline spc::Json parsed(const std::string& input) {
   const spc::Json data = spc::Json::parse(input);
   const std::string written = data.canonical();
@@ -190,7 +190,7 @@ inline const Target* target_of(char letter) {
   return nullptr;
 }
 
-// Where the files lie that are written for an input, and one that a hashes.json may list.
+// Folder of the files that are written for an input, and one that a hashes.json may list.
 inline void make_folder(const std::string& where) {
   folder = where;
   std::filesystem::create_directories(folder);

@@ -52,7 +52,7 @@ void append_all(std::string& to, const Codes& codes) {
   for (const uint32_t code : codes) append(to, code);
 }
 
-// Whether the nearest character of a direction that is not overlooked has a case.
+// Return whether the nearest character of a direction that is not overlooked has a case.
 bool is_beside_letter(const Codes& text, size_t at, int step) {
   const auto size = static_cast<ptrdiff_t>(text.size());
   auto place = static_cast<ptrdiff_t>(at) + step;
@@ -78,7 +78,7 @@ void append_title(std::string& to, uint32_t code) {
   append_all(to, found->second);
 }
 
-// Whether there are characters of `own`, and neither of `other`.
+// Return whether there are characters of `own`, and neither of `other`.
 bool is_all(const std::string& text, const Set& own, const Set& other) {
   const Codes codes = decoded(text);
   return std::any_of(codes.begin(), codes.end(), [&](uint32_t code) { return own.has(code); }) &&

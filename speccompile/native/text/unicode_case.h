@@ -28,7 +28,7 @@ inline constexpr char kSeveralUpper[] =
 // First letter of a word, where it is not upper case; as kUppercase.
 inline constexpr char kTitlecase[] =
     "T>00210001001100210001001100210001001U100210001001mf3Z1103210Qd371@1710171@1710171@1710400B9000700B9000W100B9000";
-// As kSeveralUpper.
+// Like kSeveralUpper.
 inline constexpr char kSeveralTitle[] =
     "3o6c2c33W~1eY1R~13bm7jm7UJ3dm7VLUJ4gm7aLRJUJ3Rn7Zn7UJ3Tn7YLUJ4Wn7gLRJUJ3bo7jo7UJ3do7_LUJ4go7YMRJUJ3Phn1V2V33Qhn1V2Y3"
     "3Rhn1V2~34Shn1V2V3Y34Thn1V2V3~33Uhn1c2d33Vhn1c2d33chn1TZ1f[13dhn1TZ1U[13ehn1TZ1[[13fhn1^Z1f[13ghn1TZ1][1";

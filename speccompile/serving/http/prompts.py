@@ -66,7 +66,7 @@ def text_prompts(body: dict[str, Any], bundle: "Texts", kept: int | None = None)
     invalid one."""
     if bundle.manifest.source is not None:
         raise RequestError(
-            "prompt: received a text, but this model has an encoder", param="prompt",
+            "prompt: received a text, but this model hears", param="prompt",
             hint="use /v1/audio/transcriptions",
         )  # fmt: skip
     prompt = body["prompt"]

@@ -83,7 +83,7 @@ Value split(const Value& self, const Arguments& arguments, Budget& budget, bool 
   return Value::list(std::move(found));
 }
 
-// Whether a text begins or ends with a text, or one of several.
+// Return whether a text begins or ends with another, or with one of several.
 bool has_edge(const Value& self, const Arguments& arguments, bool at_end) {
   const Value* const asked = arguments.find(0, "prefix");
   if (!asked) throw TemplateError{"it asks how a text begins or ends without saying with what"};
@@ -144,7 +144,7 @@ Value counted(const Value& self, const Arguments& arguments, Budget& /*budget*/)
   return count;
 }
 
-// Whether all characters are of some categories.
+// Return whether all characters are of some categories.
 bool are_all(const Value& self, std::initializer_list<const char*> categories) {
   unicode::Set known;
   for (const char* const each : categories) known = known | unicode::category(each);
@@ -275,7 +275,7 @@ bool is_unsafe(const Value& value, const std::string& name) {
   return name.rfind("__", 0) == 0 || (value.is_list() && has(kList)) || (value.is_dict() && has(kDict));
 }
 
-// What a method of a safe text gives is safe as well.
+// Results of methods of a safe text are safe as well.
 Value safe_result(const std::string& name, const Value& found) {
   if (name == "replace" || name == "join") throw TemplateError{"it calls " + name + " of a text that is marked as safe, which is not supported here"};
   if (found.is_text()) return Value::markup(found.text());

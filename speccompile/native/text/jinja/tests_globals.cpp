@@ -91,7 +91,7 @@ Dict merged(const Arguments& given) {
   return found;
 }
 
-// What writes its separator at every call but the first.
+// Writer of a separator at every call but the first.
 Value joiner(const Arguments& given) {
   check_arguments("joiner", given, "sep");
   const Value separator = given.find(0, "sep") ? *given.find(0, "sep") : Value(", ");

@@ -8,7 +8,7 @@
 namespace spc::jinja {
 namespace {
 
-// What is no text already is written.
+// Values that are no text are written.
 Value as_text(const Value& value) { return value.is_text() ? value : Value(value.str()); }
 
 Value indented(const Value& value, const Arguments& given, Budget& budget) {

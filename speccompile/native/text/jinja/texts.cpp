@@ -1,4 +1,4 @@
-// What Python does with texts.
+// Python's operations on texts.
 #include <algorithm>
 
 #include "../letter_case.h"

@@ -64,7 +64,7 @@ class Value {
   static Value name_space(Dict values);
   // A text that the filters `safe` and `escape` have given: what is added to it is escaped, as by markupsafe.
   static Value markup(std::string text);
-  // What filters such as map give: it can be gone through once, is true though empty, and has no length.
+  // Result of filters such as map: it can be iterated once, is true though empty, and has no length.
   static Value generator(Values values);
   static Value range(Values values);
   // The keys, values or items of a mapping. name: Python's, such as dict_keys.
@@ -90,7 +90,7 @@ class Value {
   const std::string& text() const;
   const Values& values() const;
   const Dict& dict() const { return *dict_; }
-  // What groupby gives for one key: a pair whose parts have names.
+  // Result of groupby for one key: a pair whose parts have names.
   static Value group(Value key, Values members);
   // Return a part of such a pair by its name, null for every other value and name.
   const Value* named(const std::string& name) const { return kind_ == Kind::kTuple && dict_ ? dict_->find(name) : nullptr; }
@@ -103,7 +103,7 @@ class Value {
   const std::string& why() const { return *text_; }  // of an undefined value
 
   bool truth() const;
-  // What follows throws TemplateError for values that are nested too deep, or have too many others inside: a list that holds a
+  // The functions below throw TemplateError for values that are nested too deep, or have too many others inside: a list that holds a
   // list twice, which holds one twice, and so on, is small until something walks through it.
   bool equals(const Value& other) const;
   // Return str() and repr() of Python.
@@ -114,7 +114,7 @@ class Value {
   const char* type() const;
 
  private:
-  // How deep a walk through a value is, and how many values it has met.
+  // Depth of a walk through a value, and how many values it has met.
   class Walk;
   bool equals(const Value& other, Walk& walk) const;
   void write(std::string& to, Walk& walk) const;
