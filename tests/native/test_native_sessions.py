@@ -3,6 +3,7 @@ has kept, and files that are damaged, foreign or too large cost no request."""
 
 import os
 import signal
+from collections.abc import Callable
 
 import pytest
 
@@ -21,12 +22,20 @@ READ = len(PROMPT)
 def ask(native_build, onnxruntime_library, folders, tmp_path):
     """Return a function that serves once, and returns the cached tokens and texts of prompts, and what was logged."""
 
-    def once(*prompts: str, kind: str = "native", given: tuple[object, ...] = (), salt: str | None = None):
+    def once(
+        *prompts: str | Callable[[], object],
+        kind: str = "native",
+        given: tuple[object, ...] = (),
+        salt: str | None = None,
+    ):
         options = ("--sessions", tmp_path / "kept", *given)
         with started(kind, native_build, onnxruntime_library, folders["greedy"], *options) as (running, address):
             server: Running = ready(address)
             answers = []
             for prompt in prompts:
+                if callable(prompt):  # between two of them
+                    prompt()
+                    continue
                 body = {"prompt": prompt, "max_tokens": 3} | ({} if salt is None else {"cache_salt": salt})
                 found = server.ask("POST", COMPLETIONS, body)
                 assert found.status == 200, found.data
@@ -88,3 +97,17 @@ def test_files_that_are_damaged_are_passed_over(ask, tmp_path):
         assert answers == expected
         assert "note: passed over" in talk
         assert ask(PROMPT)[0][0] == (READ, expected[0][1]), "it was written again"
+
+
+def test_a_file_that_is_being_copied_serves_when_it_is_whole_and_a_link_serves_too(ask, tmp_path):
+    ((_, expected),), _ = ask(PROMPT)
+    (file,) = (tmp_path / "kept").iterdir()
+    whole, copy = file.read_bytes(), tmp_path / "kept" / "copied.session"
+    file.rename(tmp_path / "elsewhere")
+    copy.write_bytes(whole[: len(whole) // 2])
+    answers, _ = ask("a text of others, which is as long", lambda: copy.write_bytes(whole), PROMPT)
+    assert answers[1] == (READ, expected)
+    for each in (tmp_path / "kept").iterdir():
+        each.unlink()
+    copy.symlink_to(tmp_path / "elsewhere")
+    assert ask(PROMPT)[0][0] == (READ, expected)
