@@ -196,6 +196,18 @@ def _many_bytes(numbers: random.Random, text: Tokenizer, single: list[int]) -> l
     return [numbers.choice(single) if numbers.random() < 0.6 else numbers.randrange(text.size) for _ in range(size)]
 
 
+def test_the_last_bit_of_scores_chooses_between_equal_paths(program, tmp_path):
+    """The library reads digits as a whole number and scales it: sums of the same scores in another order differ."""
+    numbers, path = random.Random(7), tmp_path / "tokenizer.json"
+    for _ in range(40):
+        pieces = [("<unk>", 0.0), *((piece, -10 * numbers.random()) for piece in ("a", "b", "ab", "abab", "ba", "aba"))]
+        FastTokenizer(models.Unigram(pieces, unk_id=0)).save(str(path))
+        read = FastTokenizer.from_file(str(path))
+        assert program.ask(open=str(path)) == {"opened": True}
+        for source in ("ab" * 9, "ab" * 20, "ba" * 13, "aab" * 7):
+            assert program.ask(encode=source, special=False) == {"ids": read.encode(source).ids}, pieces
+
+
 def changed(model: object, **parts: object) -> str:
     tokenizer = FastTokenizer(model)  # type: ignore[arg-type]
     for name, part in parts.items():

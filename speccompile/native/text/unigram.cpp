@@ -1,7 +1,11 @@
 #include "unigram.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <string>
 
 #include "bytes.h"
 #include "reading.h"
@@ -9,6 +13,28 @@
 
 namespace spc {
 namespace {
+
+// A score as the library's JSON parser reads it: the digits as a whole number, which one multiplication or division scales. It may
+// be off by the last bit, which decides between paths whose scores are equal.
+double score_of(double score) {
+  char text[40] = {};
+  const char* const end = std::to_chars(text, text + sizeof text - 1, std::fabs(score), std::chars_format::scientific).ptr;
+  uint64_t digits = 0;
+  int exponent = 0;
+  const char* at = text;
+  for (bool is_behind = false; at < end && *at != 'e'; ++at) {
+    if (*at == '.') {
+      is_behind = true;
+      continue;
+    }
+    digits = digits * 10 + static_cast<uint64_t>(*at - '0');
+    exponent -= is_behind;
+  }
+  if (at == end) return score;  // no number
+  exponent += std::atoi(at + 1);
+  const double power = std::strtod(("1e" + std::to_string(std::abs(exponent))).c_str(), nullptr), whole = static_cast<double>(digits);
+  return std::copysign(exponent < 0 ? whole / power : whole * power, score);
+}
 
 constexpr double kUnknownPenalty = 10;
 constexpr int64_t kNone = -1;
@@ -40,7 +66,7 @@ Unigram::Unigram(const Json& model, const TokenFinder& ids) : ids_(ids) {
       node = found;
     }
     tokens_[node] = static_cast<int64_t>(scores_.size());  // the last of equal pieces counts
-    scores_.push_back(pair[1].number());
+    scores_.push_back(pair[1].is_integer() ? pair[1].number() : score_of(pair[1].number()));
     least = std::min(least, scores_.back());
   }
   unknown_score_ = least - kUnknownPenalty;
