@@ -62,11 +62,9 @@ def _chat_text(
 def text_prompts(body: dict[str, Any], bundle: "Texts", kept: int | None = None) -> list[list[int]]:
     """Return the token ids of every prompt of /v1/completions. kept: see `kept_tokens`. Raise RequestError for an
     invalid one."""
-    if bundle.manifest.source is not None:
-        raise RequestError(
-            "prompt: received a text, but this model has an encoder", param="prompt",
-            hint="use /v1/audio/transcriptions",
-        )  # fmt: skip
+    if bundle.manifest.source is not None:  # that hears: others are not served
+        hint = "use /v1/audio/transcriptions"
+        raise RequestError("prompt: received a text, but this model hears", param="prompt", hint=hint)
     prompt = body["prompt"]
     prompts = prompt if isinstance(prompt, list) and not isinstance(prompt[0], int | float) else [prompt]
     return [_encoded(each, bundle, is_whole=kept is None)[-(kept or 0) :] for each in prompts]
