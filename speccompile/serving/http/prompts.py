@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from speccompile.runtime.text.tokenizer import Tokenizer
     from speccompile.runtime.text_bundle import Texts
 
-_SHORTEN = "shorten it, or let truncate_prompt_tokens: -1 drop its first tokens"
-
 
 def chat_prompt(
     body: dict[str, Any], bundle: "Texts", tools: Tools | None = None, *, fits: bool = False,
@@ -64,11 +62,9 @@ def _chat_text(
 def text_prompts(body: dict[str, Any], bundle: "Texts", kept: int | None = None) -> list[list[int]]:
     """Return the token ids of every prompt of /v1/completions. kept: see `kept_tokens`. Raise RequestError for an
     invalid one."""
-    if bundle.manifest.source is not None:
-        raise RequestError(
-            "prompt: received a text, but this model hears", param="prompt",
-            hint="use /v1/audio/transcriptions",
-        )  # fmt: skip
+    if bundle.manifest.source is not None:  # that hears: others are not served
+        hint = "use /v1/audio/transcriptions"
+        raise RequestError("prompt: received a text, but this model hears", param="prompt", hint=hint)
     prompt = body["prompt"]
     prompts = prompt if isinstance(prompt, list) and not isinstance(prompt[0], int | float) else [prompt]
     return [_encoded(each, bundle, is_whole=kept is None)[-(kept or 0) :] for each in prompts]
@@ -129,7 +125,7 @@ def _check_bytes(text: str, bundle: "Texts", field: str) -> None:
         raise RequestError(
             f"This model's maximum context length is {bundle.manifest.max_length} tokens, which are {most} bytes of "
             f"text at most, and {field} has {size} bytes",
-            param=field, code="context_length_exceeded", hint=_SHORTEN,
+            param=field, code="context_length_exceeded", hint="shorten it",
         )  # fmt: skip
 
 
@@ -142,7 +138,7 @@ def check_length(prompt: Sequence[float], bundle: "Texts", field: str) -> None:
             "behind them",
             param=field,
             code="context_length_exceeded",
-            hint=_SHORTEN,
+            hint="shorten it",
         )
 
 
