@@ -25,6 +25,7 @@ from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.complex_views import real_axis_moves
 from speccompile.compiler.lower.constant_folding import fold_unsupported
 from speccompile.compiler.lower.decompose import quick_translation
+from speccompile.compiler.lower.passes.head_products import head_products
 from speccompile.compiler.lower.passes.store_codes import store_codes
 from speccompile.compiler.lower.signatures import (
     DraftWidth,
@@ -151,6 +152,7 @@ def _export(graph: Graph, module: _Flat, quantized: Mapping[str, int]) -> Export
     with without_noise(), uncached, untold, undescribed, without_numbers(module) as sources:
         model = _traced(graph, module).model
     put_weights(model, sources)
+    head_products(model)
     _name(model, graph)
     neutral.add_functions(model)
     if quantized:
