@@ -75,7 +75,7 @@ inline void test_what_is_kept_is_copied_saved_and_loaded() {
   engine.learn(1);
   CHECK(engine.table(1) == 10, "what was loaded is not read");
   spc::write_file(path, spc::read_file(path).substr(0, 40));
-  check_error(error_of([&] { kept.load(path); }), spc::Kind::kUsage, "no file of states, or a truncated one: 40 bytes");
+  check_error(error_of([&] { kept.load(path); }), spc::Kind::kUsage, "not a file of states, or a truncated one: 40 bytes");
   CHECK(engine.table(1) == 10, "a file that is refused has changed something");
   std::remove(path.c_str());
   spc::Manifest other = manifest;

@@ -1,4 +1,4 @@
-// Inputs that nobody should trust, changed at random: each gives an answer or an error, and nothing else happens.
+// Untrusted inputs, changed at random: each gives an answer or an error, and nothing else happens.
 //
 //   fuzz SECONDS SEED FOLDER TARGET:FILE ..
 //
@@ -35,7 +35,7 @@ struct Corpus {
   int tried = 0, taken = 0;
   double slowest = 0;
 
-  // Inputs that were taken are changed further; the others lead nowhere.
+  // Keep accepted inputs, which are changed further; the others lead nowhere.
   void keep(const std::string& input, Mutator& mutator) {
     constexpr size_t kMost = 500, kLargest = 1 << 16;
     if (input.size() > kLargest) return;

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from speccompile.runtime.text.tokenizer import Tokenizer
     from speccompile.runtime.text_bundle import Texts
 
+_SHORTEN = "shorten it, or let truncate_prompt_tokens: -1 drop its first tokens"
+
 
 def chat_prompt(
     body: dict[str, Any], bundle: "Texts", tools: Tools | None = None, *, fits: bool = False,
@@ -125,7 +127,7 @@ def _check_bytes(text: str, bundle: "Texts", field: str) -> None:
         raise RequestError(
             f"This model's maximum context length is {bundle.manifest.max_length} tokens, which are {most} bytes of "
             f"text at most, and {field} has {size} bytes",
-            param=field, code="context_length_exceeded", hint="shorten it",
+            param=field, code="context_length_exceeded", hint=_SHORTEN,
         )  # fmt: skip
 
 
@@ -138,7 +140,7 @@ def check_length(prompt: Sequence[float], bundle: "Texts", field: str) -> None:
             "behind them",
             param=field,
             code="context_length_exceeded",
-            hint="shorten it",
+            hint=_SHORTEN,
         )
 
 

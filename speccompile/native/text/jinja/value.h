@@ -69,7 +69,7 @@ class Value {
   static Value range(Values values);
   // The keys, values or items of a mapping. name: Python's, such as dict_keys.
   static Value view(Values values, std::string name);
-  // why: what is said of it where it is used.
+  // why: the error's text where it is used.
   static Value undefined(std::string why);
   static Value of(const Json& json);
 
@@ -94,16 +94,16 @@ class Value {
   static Value group(Value key, Values members);
   // Return a part of such a pair by its name, null for every other value and name.
   const Value* named(const std::string& name) const { return kind_ == Kind::kTuple && dict_ ? dict_->find(name) : nullptr; }
-  // Take what is left of a generator, at most `most` values.
+  // Take the remaining values of a generator, at most `most`.
   Values taken(size_t most) const;
   Dict& changed() const { return *dict_; }  // of a namespace
   std::weak_ptr<Dict> watched() const { return dict_; }
-  // Throws TemplateError for what is no function.
+  // Throws TemplateError if it is no function.
   Value call(const Arguments& arguments) const;
   const std::string& why() const { return *text_; }  // of an undefined value
 
   bool truth() const;
-  // The functions below throw TemplateError for values that are nested too deep, or have too many others inside: a list that holds a
+  // The functions below throw TemplateError for values that are nested too deep, or hold too many others: a list that holds a
   // list twice, which holds one twice, and so on, is small until something walks through it.
   bool equals(const Value& other) const;
   // Return str() and repr() of Python.
@@ -114,7 +114,7 @@ class Value {
   const char* type() const;
 
  private:
-  // Depth of a walk through a value, and how many values it has met.
+  // Depth of a walk through a value, and the number of values that it has met.
   class Walk;
   bool equals(const Value& other, Walk& walk) const;
   void write(std::string& to, Walk& walk) const;
