@@ -197,7 +197,7 @@ def _many_bytes(numbers: random.Random, text: Tokenizer, single: list[int]) -> l
 
 
 def test_the_last_bit_of_scores_chooses_between_equal_paths(program, tmp_path):
-    """The library reads digits as a whole number and scales it: sums of the same scores in another order differ."""
+    """Expect digits to be read as a whole number that is scaled: sums of the same scores in another order differ."""
     numbers, path = random.Random(7), tmp_path / "tokenizer.json"
     for _ in range(40):
         pieces = [("<unk>", 0.0), *((piece, -10 * numbers.random()) for piece in ("a", "b", "ab", "abab", "ba", "aba"))]
