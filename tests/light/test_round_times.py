@@ -59,6 +59,9 @@ def test_the_speedup_is_estimated_by_what_rounds_of_each_width_cost():
     assert policy.estimated_speedup([0, 0], 2) is None
     assert policy.estimated_speedup([0, 2, 4], 6) == pytest.approx(6 / (1 + 1.45 + 1.75))
     assert policy.estimated_speedup([1], 1) == pytest.approx(1 / 1.35)
+    busy = AdaptiveDraftLength(CHAIN)
+    busy.expect_times(TIMES | {"autoregressive": 10.0})  # a round without drafts seems to take longer than one with
+    assert busy.estimated_speedup([0, 4], 6) == pytest.approx(3)  # the acceptance length
     fused = AdaptiveDraftLength(CHAIN, fused=True)
     fused.expect_times(TIMES)
     assert fused.estimated_speedup([2, 4], 6) == pytest.approx(6 / (1.2 + 1.5))

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.checkpoints.multimodal import TYPES
+from speccompile.compiler.checkpoints.multimodal import TEXT, TYPES
 from speccompile.errors import UnsupportedModelError
 
 HINT = "give a model that predicts the next token: docs/reference/support.md lists those that were proven"
@@ -28,31 +28,24 @@ comes later."""
 
 
 def refuse_other_models(config: Mapping[str, Any], path: Path) -> None:
-    """Raise UnsupportedModelError for the config of what predicts no next token: as `refuse_unknown_type`, and for a
-    model of a known type with another head. path: of the file."""
-    match config:
-        case {"model_type": str(model_type)}:
-            refuse_unknown_type(model_type, path)
+    """Raise UnsupportedModelError for the config of a model that transformers does not know, or that predicts no next
+    token. path: of the file. Multimodal models are left to `text_config`, and all to transformers, later, where the
+    files of its version are laid out otherwise."""
+    model_type, known, models = config.get("model_type"), known_types(), language_models()
+    if known and isinstance(model_type, str) and model_type not in known:
+        raise UnsupportedModelError(
+            f"{path}: model_type: received {model_type!r}, which this version of transformers does not know",
+            hint="only architectures that come with transformers can be compiled; remote code is never run",
+        )
+    if models and isinstance(model_type, str) and model_type not in models and TEXT not in config:
+        raise UnsupportedModelError(
+            f"{path}: model_type: received {model_type!r}, which is no language model in transformers", hint=HINT
+        )
     match config.get("architectures"):
         case [str(name), *_] if _OTHER_HEADS.search(name) and not config.get("is_decoder"):
             raise UnsupportedModelError(
                 f"{path}: architectures: received {name!r}, which does not predict the next token", hint=HINT
             )
-
-
-def refuse_unknown_type(model_type: str, path: Path) -> None:
-    """Raise UnsupportedModelError for a model type that transformers does not know, or not as a language model. path:
-    of its config.json. A version of transformers whose files are laid out otherwise refuses for itself, later."""
-    if (known := known_types()) and model_type not in known:
-        raise UnsupportedModelError(
-            f"{path}: model_type: received {model_type!r}, which this version of transformers does not know",
-            hint="only architectures that come with transformers can be compiled; remote code is never run",
-        )
-    if (models := language_models()) and model_type not in models:
-        raise UnsupportedModelError(
-            f"{path}: model_type: received {model_type!r}, which is no language model in transformers",
-            hint=HINT,
-        )
 
 
 @cache

@@ -281,8 +281,8 @@ std::optional<double> SpeedupModel::estimated_speedup(const std::vector<int64_t>
     const auto width = known.upper_bound(static_cast<int>(drafts));
     if (drafts == 0)
       ++without;
-    else
-      drafted += width == known.end() ? known.at(full) : width->second;
+    else  // no less than a round without drafts, whatever a busy machine says
+      drafted += std::max(single, width == known.end() ? known.at(full) : width->second);
   }
   return static_cast<double>(new_tokens) * single / (static_cast<double>(without) * single + drafted);
 }

@@ -234,7 +234,8 @@ class SpeedupModel:
 
     def estimated_speedup(self, draft_lengths: Sequence[int], new_tokens: int) -> float | None:
         """See `DraftLengthPolicy`. Both sides have the times that were expected, else those measured in this process,
-        in which rounds without drafts are few: a single slow one would show a speedup that is none."""
+        in which rounds without drafts are few: a single slow one would show a speedup that is none. A round that drafts
+        does what one without does and more: on a busy machine a time may say otherwise."""
         costs = self._expected or self._costs[1]
         if not any(draft_lengths) or not self._knows(costs):
             return None
@@ -242,7 +243,8 @@ class SpeedupModel:
         widths = [
             next((width for width in self.accepts if width > drafts), self.full) for drafts in draft_lengths if drafts
         ]
-        return new_tokens * single / ((len(draft_lengths) - len(widths)) * single + sum(seconds[w] for w in widths))
+        drafted = sum(max(seconds[width], single) for width in widths)
+        return new_tokens * single / ((len(draft_lengths) - len(widths)) * single + drafted)
 
     @property
     def seconds(self) -> dict[int, float]:
