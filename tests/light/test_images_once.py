@@ -54,9 +54,7 @@ def test_pixels_of_all_requests_are_bounded() -> None:
         (Picture(np.zeros((2, 4, 3), np.uint8), key, Grid(1, 1, whole=False)) for key in (b"1", b"2")),
     )
     held.take([one])
-    with pytest.raises(
-        OverloadedError, match="of all requests have 48 bytes of pixels, expected at most 30"
-    ):
+    with pytest.raises(OverloadedError, match="of all requests have 48 bytes of pixels, expected at most 30"):
         held.take([two])
     del one
     held.take([two])
