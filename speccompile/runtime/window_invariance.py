@@ -18,6 +18,7 @@ from speccompile import native
 from speccompile.bundle.hashes import HASHES, hash_file
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.result_cache import ResultCache
+from speccompile.bundle.sampling import SAMPLING_OPTIONS
 from speccompile.contract import BATCH, COMPONENTS, has_recurrent_states
 from speccompile.machine.system import processor
 from speccompile.progress import LOGGER
@@ -35,7 +36,9 @@ FORMAT = 1
 PREFIX = 21
 """Number of tokens committed before the windows: no multiple of a vector register's elements."""
 
-NEUTRAL = {"top_p": 1.0, "repetition_penalty": 1.0, "uniforms": 0.5, "accept_uniforms": 0.5, "draft_uniforms": 0.5}
+NEUTRAL = {name: option.neutral for name, option in SAMPLING_OPTIONS.items() if option.neutral} | dict.fromkeys(
+    ("uniforms", "accept_uniforms", "draft_uniforms"), 0.5
+)
 """Neutral values of inputs that have no valid zero."""
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from speccompile.compiler.prove.filters import EDGE, SamplingParams
+from speccompile.bundle.sampling import SETTINGS, SamplingParams
+from speccompile.compiler.prove.filters import EDGE
 from speccompile.compiler.prove.processors import probabilities
 from speccompile.compiler.prove.reference import Logits
 from speccompile.compiler.prove.schedule import ScheduledWindow
@@ -36,9 +37,9 @@ def check_drawn(
     """
     values, n_path = window.values, window.fed[row]
     seen = [*values["history"][row].tolist(), *values["path"][row, : n_path + 1].tolist(), *path]
-    temperature = float(values["temperature"][row])
-    top_p, min_p, penalty = (float(values[name][row]) for name in ("top_p", "min_p", "repetition_penalty"))
-    sampling = SamplingParams(temperature or 1.0, int(values["top_k"][row]), top_p, min_p, penalty)
+    sampling = SamplingParams(**{name: values[name][row].item() for name in SETTINGS})
+    temperature = sampling.temperature
+    sampling = replace(sampling, temperature=temperature or 1.0)
     ids, probs = outputs["next_ids"][row, node], outputs["next_probs"][row, node].astype(np.float64)
     place = f"{where}, node {node}"
     largest = max(float(np.abs(logits[np.isfinite(logits)]).max()), 1.0)
