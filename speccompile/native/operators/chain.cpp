@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 #include <sstream>
+#include <utility>
 
 #include "all.h"
 
@@ -22,6 +23,49 @@ std::vector<size_t> read_values(std::istringstream& text, size_t limit, const ch
   if (!text.eof()) throw OperatorError(std::string("Chain: ") + what + ": expected numbers");
   return found;
 }
+
+// Memory at the start of a cache line.
+class Block {
+ public:
+  Block() = default;
+  explicit Block(size_t size) : data_(static_cast<char*>(::operator new(size, kLine))), size_(size) {}
+
+  char* data() const { return data_.get(); }
+  size_t size() const { return size_; }
+
+ private:
+  static constexpr std::align_val_t kLine{64};
+  struct Free {
+    void operator()(char* data) const { ::operator delete(data, kLine); }
+  };
+
+  std::unique_ptr<char, Free> data_;
+  size_t size_ = 0;
+};
+
+// The blocks that a thread keeps for its next chain, as ONNX Runtime keeps those of its nodes: the system would clear them anew.
+class KeptBlocks {
+ public:
+  // The smallest that is large enough, or a new one in place of one that is not.
+  Block take(size_t size) {
+    size_t found = kNone;
+    for (size_t i = 0; i < blocks_.size(); ++i)
+      if (blocks_[i].size() >= size && (found == kNone || blocks_[i].size() < blocks_[found].size())) found = i;
+    if (found == kNone && !blocks_.empty()) blocks_.pop_back();
+    if (found == kNone) return Block(size);
+    std::swap(blocks_[found], blocks_.back());
+    Block taken = std::move(blocks_.back());
+    blocks_.pop_back();
+    return taken;
+  }
+
+  void give(Block block) { blocks_.push_back(std::move(block)); }
+
+ private:
+  std::vector<Block> blocks_;
+};
+
+thread_local KeptBlocks kept_blocks;
 
 size_t bytes_of(int type) { return type == ort::kFloat ? sizeof(float) : type == ort::kInt64 ? sizeof(int64_t) : sizeof(int8_t); }
 
@@ -47,7 +91,8 @@ class Chain::Run : public StepValues {
       step_ = &step;
       Context own(node_, *this);
       step.operation->compute(own);
-      for (const size_t value : step.last_read_here) large_[value].reset();
+      for (const size_t value : step.last_read_here)
+        if (large_[value].data()) kept_blocks.give(std::exchange(large_[value], Block()));
     }
   }
 
@@ -68,23 +113,18 @@ class Chain::Run : public StepValues {
   }
 
  private:
-  static constexpr std::align_val_t kLine{64};
-  struct Free {
-    void operator()(char* data) const { ::operator delete(data, kLine); }
-  };
-
   char* room(size_t value, size_t bytes) {
     const size_t padded = (bytes + 63) / 64 * 64;
     if (padded <= sizeof small_ - used_) return small_ + std::exchange(used_, used_ + padded);
-    large_[value].reset(static_cast<char*>(::operator new(padded, kLine)));
-    return large_[value].get();
+    large_[value] = kept_blocks.take(padded);
+    return large_[value].data();
   }
 
   const Chain& chain_;
   Context& node_;
   const Step* step_ = nullptr;
   std::vector<Tensor> made_;
-  std::vector<std::unique_ptr<char, Free>> large_;
+  std::vector<Block> large_;
   size_t used_ = 0;
   alignas(64) char small_[48 << 10];
 };
