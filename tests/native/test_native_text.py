@@ -208,6 +208,17 @@ def test_the_last_bit_of_scores_chooses_between_equal_paths(program, tmp_path):
             assert program.ask(encode=source, special=False) == {"ids": read.encode(source).ids}, pieces
 
 
+def test_a_token_for_unknown_characters_is_missed_only_where_it_is_needed(program, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    FastTokenizer(models.Unigram([("a", -1.0), ("ab", -1.0), ("abab", -1.5)])).save(str(path))
+    assert program.ask(open=str(path)) == {"opened": True}
+    read = FastTokenizer.from_file(str(path))
+    assert program.ask(encode="ababab", special=False) == {"ids": read.encode("ababab").ids}
+    assert "unk_id" in program.ask(encode="abb", special=False)["message"]
+    with pytest.raises(Exception, match="unk_id"):
+        read.encode("abb")
+
+
 def changed(model: object, **parts: object) -> str:
     tokenizer = FastTokenizer(model)  # type: ignore[arg-type]
     for name, part in parts.items():

@@ -78,9 +78,9 @@ Unigram::Unigram(const Json& model, const TokenFinder& ids) : ids_(ids) {
 // Return, for every position in a piece, the beginning of the last token of the best segmentation up to it.
 std::vector<Unigram::Node> Unigram::best_paths(std::string_view piece) const {
   std::vector<Node> ends(piece.size() + 1);
+  const auto is_better = [&](size_t start, size_t end, double score) { return !ends[end].reached || score + ends[start].score > ends[end].score; };
   const auto offer = [&](size_t start, size_t end, uint32_t id, double score) {
-    const double whole = score + ends[start].score;
-    if (!ends[end].reached || whole > ends[end].score) ends[end] = {whole, start, id, true};
+    if (is_better(start, end, score)) ends[end] = {score + ends[start].score, start, id, true};
   };
   for (size_t start = 0; start < piece.size();) {
     const size_t size = unicode::length(piece[start]);
@@ -95,7 +95,7 @@ std::vector<Unigram::Node> Unigram::best_paths(std::string_view piece) const {
       offer(start, at + 1, id, scores_[id]);
       has_single = has_single || at + 1 - start == size;
     }
-    if (!has_single) {
+    if (!has_single && is_better(start, start + size, unknown_score_)) {
       if (!unknown_) throw NoUnknownToken{"unk_id"};
       offer(start, start + size, *unknown_, unknown_score_);
     }
