@@ -18,7 +18,6 @@ from speccompile.compiler.lower.passes.commit_persistent import commit_persisten
 from speccompile.compiler.lower.passes.convolve_slices import convolve_slices
 from speccompile.compiler.lower.passes.fold_constants import fold_constants
 from speccompile.compiler.lower.passes.gather_rows import gather_rows
-from speccompile.compiler.lower.passes.head_products import head_products
 from speccompile.compiler.lower.passes.merge_reshapes import merge_reshapes
 from speccompile.compiler.lower.passes.name_branches import name_branches
 from speccompile.compiler.lower.passes.partial_rotary_embedding import partial_rotary_embedding
@@ -27,7 +26,6 @@ from speccompile.compiler.lower.passes.rotary_embedding import rotary_embedding
 from speccompile.compiler.lower.passes.skip_unused_argmax import skip_unused_argmax
 from speccompile.compiler.lower.passes.topk_blocks import topk_blocks
 from speccompile.compiler.lower.passes.transposed_weights import transposed_weights
-from speccompile.compiler.lower.quantize.linear import find_linears
 from tests.compile.kernel_runs import KernelRuns, run_bodies
 
 Feeds = dict[str, np.ndarray]
@@ -295,22 +293,6 @@ def test_transposed_weights():
         column = Unsqueeze(row, last)  z = Sub(two, column) }}"""
     ops = {"MatMul": 3, "Transpose": 1, "Gather": 1, "Unsqueeze": 1, "Sub": 1}
     check(transposed_weights, text=text, feeds={"x": normal(5, 4)}, ops=ops)
-
-
-HEAD_PRODUCTS = f"""(float[3, 2, 4, T] x) => (float[3, 2, 2, T] y)
-    <float[3, 2, 4] w = {{{", ".join(map(str, range(24)))}}}> {{
-    axis = Constant<value_ints = [1]>()  each = Unsqueeze(w, axis)  y = MatMul(each, x) }}"""
-
-
-def test_head_products():
-    ops = {"Gather": 6, "Transpose": 9, "MatMul": 3, "Unsqueeze": 3, "Concat": 1}
-    check(head_products, text=HEAD_PRODUCTS, feeds={"x": normal(3, 2, 4, 5)}, ops=ops)
-
-
-def test_head_products_are_linear_layers():
-    model = ir.from_proto(graph(HEAD_PRODUCTS))
-    assert head_products(model) == 1
-    assert [each.weight.name for each in find_linears(model.graph)] == ["w.0.T", "w.1.T", "w.2.T"]
 
 
 def test_convolve_slices():
