@@ -335,7 +335,8 @@ def main() -> int:
         "unicode_compatible.h": compatible_header(canonical),
         "unicode_case.h": case_header(),
     }
-    stale = [name for name, text in headers.items() if not holds(FOLDER / name, text)]
+    there = {path.name: path.read_text() for path in FOLDER.glob("unicode_*.h")}
+    stale = [name for name, text in headers.items() if there.get(name) != text]
     if "--check" not in sys.argv:
         for name in stale:
             (FOLDER / name).write_text(headers[name])
@@ -343,10 +344,6 @@ def main() -> int:
     for name in stale:
         print(f"{FOLDER / name} is not what scripts/unicode_tables.py writes")
     return 1 if stale else 0
-
-
-def holds(path: Path, text: str) -> bool:
-    return path.exists() and path.read_text() == text
 
 
 if __name__ == "__main__":
