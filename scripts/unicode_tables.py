@@ -334,9 +334,8 @@ def main() -> int:
         "unicode_compatible.h": compatible_header(canonical),
         "unicode_case.h": case_header(),
     }
-    stale = [
-        name for name, text in headers.items() if not ((FOLDER / name).exists() and (FOLDER / name).read_text() == text)
-    ]
+    there = {path.name: path.read_text() for path in FOLDER.glob("unicode_*.h")}
+    stale = [name for name, text in headers.items() if there.get(name) != text]
     if "--check" not in sys.argv:
         for name in stale:
             (FOLDER / name).write_text(headers[name])

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.native import packaging
 from tests.native.conftest import run
 
 CORPUS = Path(__file__).with_name("corpus")
@@ -32,7 +31,7 @@ def test_inputs_that_were_found_have_an_answer_or_an_error(native_build, tmp_pat
 
 
 def test_the_script_knows_the_targets_of_the_program():
-    source = (packaging.FOLDER / "tests/fuzz_targets.h").read_text()
+    source = (ROOT / "speccompile/native/tests/fuzz_targets.h").read_text()
     (known,) = re.findall(r"^known=\((.*)\)$", (ROOT / "scripts/fuzz").read_text(), re.M)
     assert known.split() == re.findall(r'\{"(\w+)", try_', source)
 
