@@ -12,6 +12,7 @@ from speccompile.compiler.lower import neutral_codes
 from speccompile.compiler.lower.native import DOMAIN
 from speccompile.compiler.lower.native.functions import add_functions
 from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
+from speccompile.compiler.lower.passes.chain_kernels import unchain_kernels
 from speccompile.contract import Dimension, Graph, Tensor, is_scale
 
 
@@ -32,6 +33,7 @@ def float_twin(graph: Graph, file: str, folder: Path) -> tuple[Graph, str]:
 
     inputs, outputs = (tuple(map(floats, tensors)) for tensors in (graph.inputs, graph.outputs))
     model = ir.load(folder / file)
+    unchain_kernels(model)
     read_floats(model, {tensor.name: tensor.shape[-1] for tensor in (*inputs, *outputs) if tensor.role == "state"})
     ir.save(model, path)
     return Graph(graph.name, inputs, outputs), path.relative_to(folder).as_posix()

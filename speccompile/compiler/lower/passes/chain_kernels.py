@@ -45,6 +45,23 @@ def _joined(nodes: Nodes, node: ir.Node) -> ir.Value | None:
     return nodes("JoinRows", *_inputs(node), domain=DOMAIN)
 
 
+def unchain_kernels(model: ir.Model) -> None:
+    """Put the kernels of all chains back in their place, for passes that look for one of them."""
+    for node in [node for node in model.graph if (node.domain, node.op_type) == (DOMAIN, CHAIN)]:
+        function = model.functions[node.op_identifier()]
+        values = dict(zip(function.inputs, node.inputs, strict=True))
+        nodes = [_copy(each, values) for each in function]
+        for number, value in enumerate(made for each in nodes for made in each.outputs):
+            value.name = f"{node.name}_{number}"
+        results = [values[value] for value in function.outputs]
+        for new, old in zip(results, node.outputs, strict=True):
+            assert new is not None
+            new.shape, new.type, new.name = old.shape, old.type, old.name
+        ir.convenience.replace_nodes_and_values(model.graph, node, [node], nodes, node.outputs, results)
+    for name in [name for name in model.functions if name[:2] == (DOMAIN, CHAIN)]:
+        del model.functions[name]
+
+
 @dataclass
 class _Chain:
     """nodes: in the order of the graph; made: their results; beyond: values that depend on them by way of nodes that
@@ -138,15 +155,8 @@ def _replace(model: ir.Model, chain: _Chain, programs: dict[tuple[object, ...], 
 
 def _function(chain: _Chain, given: list[ir.Value], results: list[ir.Value], overload: str) -> ir.Function:
     """Return the kernels as a function: what a chain computes without the library."""
-    inner = {value: ir.Value(name=f"x{number}") for number, value in enumerate(given)}
-    nodes = []
-    for node in chain.nodes:
-        copy = ir.Node(
-            node.domain, node.op_type, [inner[value] for value in _inputs(node)],
-            list(node.attributes.values()), num_outputs=len(node.outputs),
-        )  # fmt: skip
-        inner.update(zip(node.outputs, copy.outputs, strict=True))
-        nodes.append(copy)
+    inner: dict[ir.Value, ir.Value | None] = {value: ir.Value(name=f"x{number}") for number, value in enumerate(given)}
+    nodes = [_copy(node, inner) for node in chain.nodes]
     for number, value in enumerate(made for node in nodes for made in node.outputs):
         value.name = f"y{number}"
     graph = ir.Graph(
@@ -154,3 +164,13 @@ def _function(chain: _Chain, given: list[ir.Value], results: list[ir.Value], ove
         opset_imports={"": neutral.OPSET, DOMAIN: VERSION},
     )  # fmt: skip
     return ir.Function(DOMAIN, CHAIN, overload, graph=graph, attributes=[])
+
+
+def _copy(node: ir.Node, values: dict[ir.Value, ir.Value | None]) -> ir.Node:
+    """Return a node like another with the values that stand for its inputs, and note what its outputs stand for."""
+    copy = ir.Node(
+        node.domain, node.op_type, [values[value] for value in _inputs(node)], list(node.attributes.values()),
+        num_outputs=len(node.outputs),
+    )  # fmt: skip
+    values.update(zip(node.outputs, copy.outputs, strict=True))
+    return copy
