@@ -57,7 +57,8 @@ def _each(
     nodes: Nodes, weight: ir.Value | None, rows: ir.Value | None, product: Callable[[ir.Value, ir.Value], ir.Value]
 ) -> ir.Value:
     """Append the products of all heads, side by side."""
-    assert weight is not None and weight.shape is not None
+    assert weight is not None
+    assert weight.shape is not None
     assert rows is not None
     heads = []
     for index in range(int(weight.shape[0])):

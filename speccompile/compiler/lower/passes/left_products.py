@@ -3,7 +3,6 @@
 import onnx_ir as ir
 
 from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
-from speccompile.compiler.lower.quantize.linear import FLOATS
 
 _MATRIX = 2
 
@@ -20,7 +19,7 @@ def left_products(model: ir.Model) -> int:
 
 def _turned(nodes: Nodes, node: ir.Node) -> ir.Value | None:
     weight, columns = node.inputs
-    if weight is None or not weight.is_initializer() or weight.dtype not in FLOATS or columns is None:
+    if weight is None or not weight.is_initializer() or columns is None:
         return None
     if weight.shape is None or len(weight.shape) != _MATRIX or columns.shape is None or len(columns.shape) < _MATRIX:
         return None
