@@ -100,7 +100,6 @@ CONSTANTS = {
     "speccompile.runtime.rounds.host_drafts": {"INDEX": "kIndex", "WRITER": "kWriter", "GATE": "kRetrievalGate"},
     "speccompile.runtime.options": {
         "NEW_TOKENS": "kNewTokens", "MOST_THREADS": "kMaxThreads", "COLDEST": "kMinTemperature",
-        "PENALTIES": "kPenalties",
     },
     "speccompile.runtime.rounds.adaptive_length": {
         "TRIAL_SHARE": "kTrialShare", "WON_SHARE": "kWonShare", "MOST_SHARE": "kMostShare", "FIRST_GAP": "kFirstGap",

@@ -2,8 +2,11 @@
 
 Proven means that `speccompile build` proved its bundle (the probe, the graphs over windows, tokens against eager), and
 that the bundle, opened again, gives the tokens of transformers' own `generate`, drafting from the prompt and alone.
+Exact means that windows of every width gave equal bits, and that no product with a weight is left to ONNX Runtime,
+whose sums depend on the window where weights are larger.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -12,6 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from scripts.architectures.configurations import IMPOSSIBLE, configuration
+from scripts.architectures.loose_products import loose_products
 from scripts.architectures.row import Row
 from speccompile.compiler.build import build
 from speccompile.compiler.checkpoints.multimodal import TYPES
@@ -55,7 +59,11 @@ def attempt(model_type: str, folder: Path) -> Row:
         return Row(model_type, architecture, "wrong", str(error))
     except SpeccompileError as error:
         return Row(model_type, architecture, "refused", str(error).replace(f"{folder}/", ""))
-    return _compared(model_type, architecture, Bundle.open(folder / "bundle", threads=1), texts)
+    bundle = Bundle.open(folder / "bundle", threads=1)
+    row = _compared(model_type, architecture, bundle, texts)
+    (engine,) = bundle.manifest.engines
+    loose = tuple(loose_products(folder / "bundle" / engine.files["verify"]))
+    return replace(row, exact=bundle.exact and not loose, loose=loose) if row.status == "proven" else row
 
 
 Text = tuple[list[int], list[int]]

@@ -25,23 +25,29 @@ REASONS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Row:
-    """status: one of STATUSES; reason: why it is not proven; per_round: new tokens of a round, drafted from prompts."""
+    """status: one of STATUSES; reason: why it is not proven; per_round: new tokens of a round, drafted from prompts;
+    exact: whether windows of every width give equal bits on a CPU, None where nobody looked; loose: the products with
+    weights whose sums may depend on the window."""
 
     model_type: str
     architecture: str
     status: str
     reason: str = ""
     per_round: float | None = None
+    exact: bool | None = None
+    loose: tuple[str, ...] = ()
 
     @property
     def why(self) -> str:
         """Return the reason in the words that hold for every class, without names and figures of this one."""
+        if self.exact is False:
+            return "not exact on CPUs, where speculation may change tokens"
         reason = re.sub(r"^\w+ cannot be compiled: ", "", self.reason)
         return next((words for part, words in REASONS.items() if part in reason), reason)
 
     def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value not in ("", None)}
+        return {name: value for name, value in asdict(self).items() if value not in ("", None, ())}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Row":
-        return cls(**{"architecture": "", **data})
+        return cls(**{"architecture": "", **data, "loose": tuple(data.get("loose", ()))})

@@ -202,7 +202,6 @@ inline constexpr const char* kRetrievalGate = "retrieval";
 inline constexpr int64_t kNewTokens = 128;
 inline constexpr int64_t kMaxThreads = 1024;
 inline constexpr double kMinTemperature = 0.0001;
-inline constexpr double kPenalties[] = {0.001, 1000.0};
 
 // speccompile.runtime.rounds.adaptive_length
 inline constexpr double kTrialShare = 0.02;

@@ -7,12 +7,7 @@ from typing import Any
 import numpy as np
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.bundle.sampling import (
-    COLDEST,
-    PENALTIES,  # noqa: F401 - for contract_table.h
-    SAMPLING_OPTIONS,
-    SamplingParams,
-)
+from speccompile.bundle.sampling import COLDEST, SAMPLING_OPTIONS, SamplingParams
 from speccompile.errors import PromptError, UsageError
 from speccompile.runtime.rounds.random import fresh_seed
 

@@ -201,7 +201,7 @@ def warn_of(found: WindowInvariance, engine: str) -> None:
     if found.exact:
         return
     hint = (
-        "generate with --autoregressive where that matters, or build float32"
+        "generate with --autoregressive where that matters"  # what is left to the library is so in every precision
         if native.library()
         else "install the kernels: `speccompile doctor` says how"
     )

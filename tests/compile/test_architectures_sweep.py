@@ -9,8 +9,9 @@ from scripts.architectures.table import read_rows
 
 pytestmark = pytest.mark.sweep("whole attempts in processes of their own")
 
-AGAIN = ("aria_text", "glm", "whisper", "lfm2", "roberta", "musicgen")
-"""Quick ones: experts, plain, no position_ids, a hybrid, refused, impossible."""
+AGAIN = ("aria_text", "llama4_text", "falcon_mamba", "glm", "whisper", "lfm2", "roberta", "musicgen")
+"""Quick ones: experts, experts in one tensor, weights on the left, plain, no position_ids, a hybrid, refused,
+impossible."""
 
 
 @pytest.mark.parametrize("model_type", AGAIN)

@@ -30,6 +30,10 @@ def test_drafts_were_accepted_in_most_of_them():
     assert sum(row.per_round > 1 for row in proven) > 0.8 * len(proven)
 
 
+def test_windows_of_every_width_give_equal_bits():
+    assert {row.model_type: row.loose for row in ROWS.values() if row.exact is False} == {}
+
+
 BY_LAYERS = {"minimax_m3_vl_text", "qwen4_exp", "qwen4_exp_text"}
 """Types of which a config decides whether layers choose their rows."""
 
@@ -55,7 +59,10 @@ def test_kinds_of_layers_are_those_that_checkpoints_are_asked_for(model_type):
 
 
 def test_rows_are_read_as_they_were_written(tmp_path):
-    rows = {row.model_type: row for row in (Row("b", "B", "refused", "no"), Row("a", "A", "proven", "", 1.5))}
+    rows = {
+        row.model_type: row
+        for row in (Row("b", "B", "refused", "no"), Row("a", "A", "proven", "", 1.5, False, ("MatMul w",)))
+    }
     write_rows(rows, "5.0", tmp_path / "table.json")
     assert list(read_rows(tmp_path / "table.json").values()) == [rows["a"], rows["b"]]
     assert tried_with(tmp_path / "table.json") == "5.0"

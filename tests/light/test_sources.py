@@ -10,6 +10,7 @@ from tokenizers import models, pre_tokenizers, processors
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.source_section import FIELDS, source_problems
 from speccompile.bundle.sources import round_only
+from speccompile.compiler.checkpoints.encoder_decoder import is_encoder_decoder
 from speccompile.compiler.checkpoints.facts import read_checkpoint
 from speccompile.contract import ENCODE_SOURCE, Graph, Tensor
 from speccompile.errors import BundleError, CheckpointError, PromptError, RecipeError, UnsupportedModelError, UsageError
@@ -294,3 +295,9 @@ def test_tuning_over_sources_is_refused(planned, tmp_path):
     with pytest.raises(RecipeError, match="has an encoder, expected a language model: tuning gives prompts") as caught:
         Job.read(tmp_path / "recipe.yaml")
     assert caught.value.hint
+
+
+def test_a_decoder_saved_alone_has_no_source():
+    assert [is_encoder_decoder({"model_type": "bart"} | said) for said in (
+        {}, {"is_encoder_decoder": None}, {"is_encoder_decoder": True}, {"is_encoder_decoder": False},
+    )] == [True, True, True, False]  # fmt: skip

@@ -27,8 +27,10 @@ _LANGUAGE = re.compile(r"__([a-z]{2,3})__|([a-z]{2}_[A-Z]{2})|([a-z]{3}_[A-Z][a-
 
 
 def is_encoder_decoder(config: Mapping[str, Any]) -> bool:
-    """Return whether a config is of a model with an encoder for texts or sounds."""
-    return bool(config.get("is_encoder_decoder")) or config.get("model_type") in TYPES
+    """Return whether a config is of a model with an encoder for texts or sounds. A decoder that was saved alone says
+    that it is none, whatever its type."""
+    said = config.get("is_encoder_decoder")
+    return config.get("model_type") in TYPES if said is None else bool(said)
 
 
 def decoder_sizes(config: Mapping[str, Any]) -> dict[str, Any]:

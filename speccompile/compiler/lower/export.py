@@ -26,6 +26,7 @@ from speccompile.compiler.lower.complex_views import real_axis_moves
 from speccompile.compiler.lower.constant_folding import fold_unsupported
 from speccompile.compiler.lower.decompose import quick_translation
 from speccompile.compiler.lower.passes.head_products import head_products
+from speccompile.compiler.lower.passes.left_products import left_products
 from speccompile.compiler.lower.passes.store_codes import store_codes
 from speccompile.compiler.lower.signatures import (
     DraftWidth,
@@ -153,6 +154,7 @@ def _export(graph: Graph, module: _Flat, quantized: Mapping[str, int]) -> Export
         model = _traced(graph, module).model
     put_weights(model, sources)
     head_products(model)
+    left_products(model)
     _name(model, graph)
     neutral.add_functions(model)
     if quantized:
