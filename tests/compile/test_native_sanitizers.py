@@ -118,6 +118,11 @@ def test_schedulers(checked, tmp_path, onnxruntime_library, kind):
     checked("test_schedulers", write_arithmetic_bundle(tmp_path / "b", **kind), onnxruntime_library, 15)
 
 
+@pytest.mark.parametrize("checked", ["thread"], indirect=True)
+def test_threads_that_share_the_work_of_operators(checked):
+    checked("test_thread_pool")
+
+
 @pytest.mark.parametrize("checked", ["address"], indirect=True)
 def test_wrong_calls_and_leaks(checked, built, onnxruntime_library):
     folder = built("lookup_3").path

@@ -31,9 +31,14 @@ def test_inputs_that_were_found_have_an_answer_or_an_error(native_build, tmp_pat
 
 
 def test_the_script_knows_the_targets_of_the_program():
-    source = (ROOT / "speccompile/native/tests/fuzz_targets.h").read_text()
-    (known,) = re.findall(r"^known=\((.*)\)$", (ROOT / "scripts/fuzz").read_text(), re.M)
-    assert known.split() == re.findall(r'\{"(\w+)", try_', source)
+    """Names and order: those that read texts, which have a program of their own, come last."""
+    script = (ROOT / "scripts/fuzz").read_text()
+    texts, others = (
+        re.findall(r'\{"(\w+)", try_', (ROOT / "speccompile/native/tests" / name).read_text())
+        for name in ("fuzz_texts.h", "fuzz_targets.h")
+    )
+    assert re.findall(r"^texts=\((.*?)\)", script, re.M) == [" ".join(texts)]
+    assert re.findall(r"^known=\((.*)\)$", script, re.M) == [" ".join([*others, '"${texts[@]}"'])]
 
 
 WRONG = [(["soon"], "received 'soon'"), (["5", "moon"], "received the target 'moon'")]

@@ -63,7 +63,7 @@ struct Corpus {
 std::vector<Corpus> read(int count, char** words) {
   std::vector<Corpus> corpora;
   for (const Target& each : kTargets)
-    if (const std::vector<std::string> own = examples_of(each); !own.empty()) corpora.push_back({&each, own});
+    if (const std::vector<std::string> own = each.examples(); !own.empty()) corpora.push_back({&each, own});
   for (int i = 0; i < count; ++i) {
     const std::string word = words[i];
     const size_t colon = word.find(':');
@@ -96,7 +96,8 @@ void fuzz(std::vector<Corpus>& corpora, double seconds, uint64_t seed) {
 
 int main(int count, char** words) {
   CHECK(count > 4, "usage: %s SECONDS SEED FOLDER TARGET:FILE ..", words[0]);
-  make_folder(words[3]);
+  folder = words[3];
+  std::filesystem::create_directories(folder);
   signal(SIGPROF, too_slow);
   if (words[1] == std::string("-")) {
     const std::string input = spc::read_file(words[4]);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -14,30 +13,11 @@
 #include "../runtime/decode_loop.h"
 #include "../runtime/onnx_file.h"
 #include "../runtime/window_invariance.h"
-#include "../text/text.h"
 #include "engine_fixture.h"
-#include "fuzz_constraints.h"
 #include "fuzz_files.h"
-#include "fuzz_requests.h"
+#include "fuzz_texts.h"
 #include "mutate.h"
 #include "repair_manifest.h"
-
-inline std::string folder;  // of the files of ours
-
-// Runs `work`, which may fail as the runtime does. Returns whether it did not.
-template <class Work>
-bool allowed(Work work) {
-  try {
-    work();
-    return true;
-  } catch (const spc::Error& error) {
-    CHECK(error.kind != spc::Kind::kDefect && !error.message.empty(), "%s", error.what());
-  } catch (const spc::JsonError&) {
-  } catch (const std::bad_alloc&) {
-  } catch (const std::length_error&) {
-  }
-  return false;
-}
 
 // Check that a written value is read again as it was.
 inline spc::Json parsed(const std::string& input) {
@@ -106,25 +86,6 @@ inline bool try_hashes(const std::string& input) {
   });
 }
 
-// Up to a byte that no UTF-8 has, a tokenizer; behind it a text.
-inline bool try_tokenizer(const std::string& input) {
-  const size_t end = std::min(input.find('\xff'), input.size());
-  return allowed([&] {
-    spc::write_file(folder + "/tokenizer.json", std::string_view(input).substr(0, end));
-    const std::shared_ptr<const spc::Text> text = spc::Text::open(folder + "/tokenizer.json");
-    const std::string own(input, std::min(end + 1, input.size())), repeated = "def f(x): aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab",
-                      mixed = " gr\xc3\xb6\xc3\x9f" "e \xe4\xbd\xa0 <s>\r\n\n\t1234567 don't";
-    for (const std::string& each : {own, repeated, mixed}) {
-      spc::TokenIds ids;
-      allowed([&] { ids = text->encode(each, each.size() % 2); });
-      ids.insert(ids.end(), {-1, 0, 1, 1 << 20});
-      allowed([&] { CHECK(spc::is_utf8(text->decode(ids)), "decoded text that is not UTF-8"); });
-      spc::IncrementalDetokenizer stream(text, ids, {"stop"});
-      allowed([&] { stream.push(ids) += stream.finish(); });
-    }
-  });
-}
-
 inline bool try_onnx(const std::string& input) {
   return allowed([&] {
     const auto locate = [](std::string_view location) { return "/elsewhere/" + std::string(location); };
@@ -151,75 +112,34 @@ inline bool try_index(const std::string& input) {
   return allowed([&] { ask_index(folder, parsed(input)); });
 }
 
-inline bool try_jinja(const std::string& input) {
-  return allowed([&] { render_any(input); });
-}
-
-inline bool try_request(const std::string& input) {
-  return allowed([&] { read_any(input); });
-}
-
-inline bool try_constraint(const std::string& input) {
-  return allowed([&] { impose_any(folder, input); });
-}
-
-inline bool try_answer(const std::string& input) {
-  return allowed([&] { read_calls(input); });
-}
-
-struct Target {
-  const char* name;
-  bool (*run)(const std::string& input);
-  bool is_json;
-};
-inline constexpr Target kTargets[] = {{"manifest", try_manifest, true},
-                               {"hashes", try_hashes, true},
-                               {"tokenizer", try_tokenizer, true},
-                               {"onnx", try_onnx, false},
-                               {"kept", try_kept, false},
-                               {"session", try_session, false},
-                               {"index", try_index, true},
-                               {"jinja", try_jinja, false},
-                               {"request", try_request, false},
-                               {"constraint", try_constraint, false},
-                                      {"answer", try_answer, false}};
-
-inline const Target* target_of(char letter) {
-  for (const Target& each : kTargets)
-    if (*each.name == letter) return &each;
-  return nullptr;
-}
-
-// Folder of the files that are written for an input, and one that a hashes.json may list.
-inline void make_folder(const std::string& where) {
-  folder = where;
-  std::filesystem::create_directories(folder);
-  spc::write_file(folder + "/listed", "x");
-}
-
 // hashes.json of the folder, in which nothing is wrong.
 inline std::string own_hashes() {
+  spc::write_file(folder + "/listed", "x");
   const spc::Json record{spc::Json::Object{{"blake3", spc::hash_file(folder + "/listed")}, {"bytes", 1}}};
   const spc::Json files{spc::Json::Object{{"listed", record}}};
   return spc::Json(spc::Json::Object{{"digest", spc::hex(spc::blake3(files.canonical()))}, {"files", files}}).canonical();
 }
 
-// Inputs in which nothing is wrong, of targets whose inputs no test writes.
-inline std::vector<std::string> examples_of(const Target& target) {
-  const auto all = [](const auto& texts) { return std::vector<std::string>(std::begin(texts), std::end(texts)); };
-  if (target.run == try_hashes) return {own_hashes()};
-  if (target.run == try_kept) return {written_kept(folder + "/kept")};
-  if (target.run == try_session) return {written_session(folder + "/session")};
-  if (target.run == try_index) return {kIndexExample};
-  if (target.run == try_request) return {kRequestExample, kFormExample};
-  if (target.run == try_constraint) return all(kConstraintExamples);
-  if (target.run == try_answer) return all(kCallExamples);
-  return {};
+inline std::string mended_manifest(const std::string& document, Mutator& mutator) {
+  return mutator.one_in(4) ? document : mend::manifest(document, !mutator.one_in(4));
 }
 
-// Another input, of which the target reads more than of bytes that change anywhere.
-inline std::string changed(const Target& target, const std::string& input, Mutator& mutator) {
-  if (!target.is_json || mutator.one_in(8)) return mutator.bytes(input);
-  const std::string made = mutator.document(input);
-  return target.run == try_manifest && !mutator.one_in(4) ? mend::manifest(made, !mutator.one_in(4)) : made;
+// Those of fuzz_texts.h come last.
+inline const std::vector<Target> kTargets = [] {
+  std::vector<Target> all = {
+      {"manifest", try_manifest, true, no_examples, mended_manifest},
+      {"hashes", try_hashes, true, [] { return std::vector<std::string>{own_hashes()}; }},
+      {"onnx", try_onnx, false},
+      {"kept", try_kept, false, [] { return std::vector<std::string>{written_kept(folder + "/kept")}; }},
+      {"session", try_session, false, [] { return std::vector<std::string>{written_session(folder + "/session")}; }},
+      {"index", try_index, true, [] { return std::vector<std::string>{kIndexExample}; }},
+  };
+  all.insert(all.end(), kTextTargets.begin(), kTextTargets.end());
+  return all;
+}();
+
+inline const Target* target_of(char letter) {
+  for (const Target& each : kTargets)
+    if (*each.name == letter) return &each;
+  return nullptr;
 }

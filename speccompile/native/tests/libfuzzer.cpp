@@ -5,11 +5,20 @@
 // It writes its own examples of the target into FOLDER first.
 #include <unistd.h>
 
+#include <filesystem>
 #include <string_view>
 
+#ifdef SPECCOMPILE_FUZZ_TEXTS
+#include "fuzz_texts.h"
+#else
 #include "fuzz_targets.h"
+#endif
 
 namespace {
+
+#ifdef SPECCOMPILE_FUZZ_TEXTS
+const std::vector<Target>& kTargets = kTextTargets;
+#endif
 
 const Target* chosen = nullptr;
 
@@ -27,9 +36,10 @@ extern "C" int LLVMFuzzerInitialize(int* count, char*** words) {
     if (word.rfind(kExamples, 0) == 0) examples = word.substr(kExamples.size());
   }
   CHECK(chosen && !examples.empty(), "usage: %s --target=NAME --examples=FOLDER FOLDER FOLDER_OF_INPUTS ..", (*words)[0]);
-  make_folder(std::filesystem::temp_directory_path().string() + "/speccompile-fuzz-" + std::to_string(getpid()));
+  folder = std::filesystem::temp_directory_path().string() + "/speccompile-fuzz-" + std::to_string(getpid());
+  std::filesystem::create_directories(folder);
   int number = 0;
-  for (const std::string& each : examples_of(*chosen)) spc::write_file(examples + "/example-" + std::to_string(number++), each);
+  for (const std::string& each : chosen->examples()) spc::write_file(examples + "/example-" + std::to_string(number++), each);
   return 0;
 }
 
