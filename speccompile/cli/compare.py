@@ -121,6 +121,8 @@ def command(
                   differences}]: best had best_ratio on these prompts
       unmeasured  names of methods that Ctrl-C left out
       refused     [{name, settings, reason, hint}]
+      pictures    as that of `speccompile bench`, of the bundle without a
+                  drafter: all methods have its target
       best        {task: name}: the highest ratio of those with equal tokens
       published   Spec-Bench's own tables, of the methods that are here:
                   {benchmark, source, settings, tables: [{device, model, rows:

@@ -47,6 +47,8 @@ def test_the_proof_states_the_loss_and_the_graph_its_weights(seeing):
     assert (loss["precision"], row["equal"], row["chunks"]) == (word, True, [1, 5, 16])
     assert 0 < loss["rms_error"] < {"int8": 0.1, "bfloat16": 0.01}[word]
     assert 0 < loss["kl_divergence"] < 1.0
+    assert row["quality"]["kl_divergence"] == pytest.approx(loss["kl_divergence"], abs=1e-5)  # the target is in float32
+    assert row["quality"]["tokens"] == row["prompt_tokens"] - 1
     linear = [name for name in operators_of(seeing.path / ENCODER_FILE) if name.startswith("Linear")]
     assert len(linear) > 8
     assert set(linear) == {{"int8": "LinearInt8", "bfloat16": "LinearBFloat16"}[word]}

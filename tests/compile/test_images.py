@@ -77,6 +77,8 @@ def test_the_proof_tells_what_was_compared(seeing):
     assert [row["graph"] for row in proof["graphs"] if row["graph"] == "encode_image"] == ["encode_image"]
     (row,) = proof["images"]
     assert (row["pictures"], row["chunks"], row["equal"], row["new_tokens"]) == (2, [1, 5, 16], True, 16)
+    assert row["quality"] == {"tokens": row["prompt_tokens"] - 1, "same_argmax": 1.0, "kl_divergence": 0.0}
+    assert row["engines"] == ["onnxruntime-cpu"]
     assert row["values"] == 3 * row["prompt_tokens"] * seeing.bundle.manifest.vocabulary_size
 
 

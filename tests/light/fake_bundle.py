@@ -92,7 +92,9 @@ def toy_bundle(text: Tokenizer | None = None, *, ranges: bool = False, **changes
     return Bundle(made, ToyEngine(made, has_ranges=ranges), made.engines[0], text, None)
 
 
-def write_toy_bundle(output: Path, *, tokenizer: bool = True, chat: bool = True, **changes: object) -> Path:
+def write_toy_bundle(
+    output: Path, *, tokenizer: bool = True, chat: bool = True, proof: dict[str, Any] | None = None, **changes: object
+) -> Path:
     """Return the folder of a toy bundle. Its graphs are no ONNX files: `ToyEngine` must stand in for ONNX Runtime."""
     made = toy_manifest(tokenizer=tokenizer, **changes)  # type: ignore[arg-type]
     with BundleWriter(output) as writer:
@@ -107,5 +109,5 @@ def write_toy_bundle(output: Path, *, tokenizer: bool = True, chat: bool = True,
             special = {"bos_token": "<s>", "eos_token": "</s>"}
             chat_json = canonical_json({"template": TEMPLATE, "special_tokens": special})
             (writer.folder / "tokenizer" / "chat.json").write_bytes(chat_json)
-        writer.finish(made, {}, {})
+        writer.finish(made, {}, proof or {})
     return output

@@ -87,7 +87,7 @@ def test_json_is_the_report(bench):
         "bundle", "exact", "method", "decoding", "temperature", "seed", "limits", "engine", "kernels", "threads",
         "cpus", "load_seconds", "memory", "prompts", "conversation", "max_new_tokens", "repeats", "full_prompts",
         "draft_length", "speculative", "autoregressive", "speedup", "decode_speedup", "acceptance_by_depth",
-        "groups", "costs", "roofline", "equal_prompts", "differences", "versions",
+        "groups", "costs", "roofline", "pictures", "equal_prompts", "differences", "versions",
     ]  # fmt: skip
     running = toy_bundle().engine
     assert (printed["engine"], printed["threads"], printed["repeats"]) == ("other", running.threads, 1)

@@ -22,11 +22,17 @@ from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.calibration import is_calibrated
 from speccompile.compiler.build.distribution_proof import prove_distributions
 from speccompile.compiler.build.encoder_engine import build_encoders, encoder_files
-from speccompile.compiler.build.image_proof import prove_images
+from speccompile.compiler.build.image_proof import measure_images, prove_images
 from speccompile.compiler.build.inputs import StageInputs, open_plan, open_round
 from speccompile.compiler.build.interrupts import Interrupts
 from speccompile.compiler.build.lowered import Lowered, lower_all, lower_traced
-from speccompile.compiler.build.lowered_proof import log_requantization, proof_engine, prove_graphs, prove_weights
+from speccompile.compiler.build.lowered_proof import (
+    ProofEngine,
+    log_requantization,
+    proof_engine,
+    prove_graphs,
+    prove_weights,
+)
 from speccompile.compiler.build.memory import settled_heap
 from speccompile.compiler.build.metadata import Description, make_lock, make_manifest
 from speccompile.compiler.build.prefixes import add_prefixes, prefix_token_ids
@@ -56,14 +62,16 @@ def build(
     reduce: bool = False,
     remember: bool = True,
     recipe: str | None = None,
+    measure_pictures: bool = False,
 ) -> Path:
     """Build the bundle that `plan` describes into `output` and return its folder.
 
     prove=False skips the proof, and the bundle says so. dump_graphs: a folder for the neutral and lowered graphs.
     reduce: write the smallest graph that fails in the same way, for each that TensorRT refuses, to OUTPUT.reduced.
     remember: use the build cache (see `build.cached_steps`). recipe: text of a recipe that was made for the build, kept
-    in the bundle as recipe.yaml. Raise PromptError for a prompt of the proof or a held-out text of a wrong length,
-    before the work; ProofError, and keep nothing, when the bundle does not give the reference's tokens; CheckpointError
+    in the bundle as recipe.yaml. measure_pictures: measure the quality behind pictures also without a proof, if the
+    target sees. Raise PromptError for a prompt of the proof or a held-out text of a wrong length, before the work;
+    ProofError, and keep nothing, when the bundle does not give the reference's tokens; CheckpointError
     for files that change during the build; EngineError for engines that could not be built, after all other engines.
     """
     if dump_graphs:
@@ -89,6 +97,9 @@ def build(
         proof: dict[str, Any] = {"proven": False}
         if prove:
             proof = _prove(stages, parts, lowered, manifest, folder, prompts, texts, steps, encoded)
+        elif measure_pictures and stages.encoder is not None:
+            engines = [proof_engine(each, folder) for each in dict.fromkeys(lowered.values())]
+            proof["images"] = _named(measure_images(stages.encoder, manifest, engines, folder), engines, lowered)
         _check(checkpoints, interrupts)
         reduce_into = Path(f"{output}.reduced") if reduce else None
         built = build_engines(stages.engines, lowered, deferred, folder, reduce_into, manifest.catch_up, encoder)
@@ -187,7 +198,18 @@ def _prove_images(
     both = (*lower_traced(stages.lower, distinct, parts, folder, steps), *distinct)
     engines = [proof_engine(each, folder) for each in both]
     most = stages.max_encoder_divergence
-    return prove_images(stages.encoder, stages.trace.draft, manifest, engines, folder, steps, most)
+    rows = prove_images(stages.encoder, stages.trace.draft, manifest, engines, folder, steps, most)
+    return _named(rows, engines, lowered)
+
+
+def _named(
+    rows: list[dict[str, Any]], measured: list[ProofEngine], lowered: dict[str, Lowered]
+) -> list[dict[str, Any]]:
+    """Return rows of lowered graphs with the names of the bundle's engines that have these graphs."""
+    return [
+        row | {"engines": [name for name, graphs in lowered.items() if graphs == each.lowered]}
+        for row, each in zip(rows, measured, strict=True)
+    ]
 
 
 def _checkpoints(plan: Plan) -> list[ChangeGuard]:

@@ -4,6 +4,7 @@ Logits are compared at every place of a prompt, read in chunks of several sizes,
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,14 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.bundle.media import MEDIA, PROOF_SHAPES
+from speccompile.bundle.media import PROOF_SHAPES
 from speccompile.compiler.build.cache_key import GraphFiles
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.image_encoder import EncoderInputs, random_picture
 from speccompile.compiler.build.image_loss import check_loss, measure_loss
+from speccompile.compiler.build.image_quality import measure_quality, read_chunks
 from speccompile.compiler.build.lowered_proof import ProofEngine
 from speccompile.compiler.build.memory import free_memory
 from speccompile.compiler.build.pictured_drafts import PicturedPrompt, check_pictured_drafts
@@ -28,18 +30,16 @@ from speccompile.compiler.models.image_inputs import given_rows
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.compiler.prove.reference import check_greedy
 from speccompile.compiler.prove.tolerance import TOLERANCE
-from speccompile.contract import has_recurrent_states
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.context import DraftInputs
 from speccompile.errors import ProofError
 from speccompile.machine.formats.image_settings import ENCODER_PRECISION, ImageSettings
 from speccompile.progress import LOGGER, log_step
 from speccompile.runtime import Bundle, Generation
-from speccompile.runtime.images.encoder import ENCODER_FILE, Picture, open_encoder
+from speccompile.runtime.images.encoder import ENCODER_FILE, open_encoder
 from speccompile.runtime.images.families import FAMILIES
 from speccompile.runtime.images.family import Family
 from speccompile.runtime.images.reader import ImageReader, SeenPrompt
-from speccompile.runtime.rounds.media_inputs import MediaInputs
 
 TRACED = "float32"
 _TEXT, _CHUNK = 5, 5
@@ -94,29 +94,59 @@ def prove_images(
     return rows
 
 
+def measure_images(
+    encoder: EncoderInputs, manifest: Manifest, engines: Sequence[ProofEngine], folder: Path
+) -> list[dict[str, Any]]:
+    """Return a row for each of some lowered graphs with their quality behind pictures, which is not proven. Raise
+    ProofError for logits that are no numbers."""
+    rows = []
+    with log_step("measuring quality with pictures"):
+        whole = load_whole(encoder.target.folder)
+        for engine in engines:
+            bundle = _opened(encoder.images, manifest, engine, folder)
+            prompt, _, measured = _measured(whole, bundle)
+            row = {"engine": engine.lowered.name, "precision": engine.entry.precision, "pictures": len(prompt.shown)}
+            rows.append(row | measured)
+            free_memory()
+    return rows
+
+
 def _prove(
     whole: nn.Module, images: ImageSettings, manifest: Manifest, engine: ProofEngine, folder: Path,
     draft: DraftInputs | None = None,
 ) -> dict[str, Any]:  # fmt: skip
+    bundle = _opened(images, manifest, engine, folder)
+    prompt, rows, measured = _measured(whole, bundle)
+    with nullcontext() if rows is None else given_rows(whole, rows):  # the rows that the target reads
+        return _prove_prompt(prompt, bundle, draft) | measured
+
+
+def _measured(whole: nn.Module, bundle: Bundle) -> tuple[PicturedPrompt, Tensor | None, dict[str, Any]]:
+    """Return the prompt of the proof; the rows of its pictures by an encoder in fewer bits, None for one in float32;
+    and the quality behind them."""
+    reader = bundle.vision
+    assert reader is not None, "the bundle sees pictures"
+    images, family = reader.settings, FAMILIES[reader.settings.family](reader.settings)
+    shown = proof_pictures(family, bundle.manifest.max_length - _NEW_TOKENS)
+    pictures = reader.pictures(shown)
+    ids = _prompt(images, [family.n_rows(each.grid) for each in pictures], bundle.manifest.vocabulary_size)
+    prompt = PicturedPrompt(whole, family, ids, shown)
+    measured = {"quality": measure_quality(bundle, reader.of_ids(ids, pictures), prompt.logits())}
+    if images.precision == ENCODER_PRECISION:
+        return prompt, None, measured
+    rows = torch.from_numpy(np.concatenate([reader.encoder.rows(each) for each in pictures]))
+    return prompt, rows, measured | {"encoder": {"precision": images.precision, **measure_loss(prompt, rows)}}
+
+
+def _opened(images: ImageSettings, manifest: Manifest, engine: ProofEngine, folder: Path) -> Bundle:
+    """Open the graphs of an engine beside the encoder."""
     opened = engine.open(folder, *(graph.name for graph in engine.entry.graphs), batch_size=manifest.batch_size)
     bundle = Bundle(manifest, opened, engine.entry, None, None)
     bundle.vision = ImageReader(images, partial(open_encoder, folder, 1), None)
-    family = FAMILIES[images.family](images)
-    shown = proof_pictures(family, manifest.max_length - _NEW_TOKENS)
-    pictures = bundle.vision.pictures(shown)
-    ids = _prompt(images, [family.n_rows(each.grid) for each in pictures], manifest.vocabulary_size)
-    if images.precision == ENCODER_PRECISION:
-        return _prove_prompt(PicturedPrompt(whole, family, ids, shown), pictures, bundle, draft)
-    rows = torch.from_numpy(np.concatenate([bundle.vision.encoder.rows(each) for each in pictures]))
-    prompt = PicturedPrompt(whole, family, ids, shown)
-    loss = {"precision": images.precision, **measure_loss(prompt, rows)}
-    with given_rows(whole, rows):  # the target's logits are compared over the rows that it reads
-        return _prove_prompt(prompt, pictures, bundle, draft) | {"encoder": loss}
+    return bundle
 
 
-def _prove_prompt(
-    prompt: PicturedPrompt, pictures: Sequence[Picture], bundle: Bundle, draft: DraftInputs | None
-) -> dict[str, Any]:
+def _prove_prompt(prompt: PicturedPrompt, bundle: Bundle, draft: DraftInputs | None) -> dict[str, Any]:
     """Prove logits and tokens of a prompt, and drafts if `draft` is given."""
     ids, shown = prompt.ids, prompt.shown
     manifest, precision = bundle.manifest, bundle.entry.precision
@@ -124,9 +154,8 @@ def _prove_prompt(
     row: dict[str, Any] = {"precision": precision, "pictures": len(shown), "prompt_tokens": len(ids)}
     if is_exact:
         assert bundle.vision is not None, "the bundle sees pictures"
-        expected = prompt.logits()
+        expected, seen = prompt.logits(), bundle.vision.of_ids(ids, bundle.vision.pictures(shown))
         sizes = sorted({1, min(_CHUNK, manifest.prefill_chunk), manifest.prefill_chunk})
-        seen = bundle.vision.of_ids(ids, pictures)
         row |= {"chunks": sizes, "tolerance": TOLERANCE[TRACED]}
         row["values"] = sum(_check_chunks(bundle, seen, expected, size) for size in sizes)
     token_id = prompt.family.images.token_id
@@ -182,37 +211,13 @@ def _generate(bundle: Bundle, ids: list[int], shown: Sequence[Any], *, autoregre
 
 
 def _check_chunks(bundle: Bundle, seen: SeenPrompt, expected: NDArray[np.float32], size: int) -> int:
-    """Read a prompt in chunks from an empty cache, and compare the logits at every token of a chain, after every chunk
-    of a tree or of a target with recurrent states, which read no token twice. Return the number of compared values.
-    Raise ProofError."""
-    engine, manifest, media = bundle.engine, bundle.manifest, seen.media
-    assert media is not None, "the prompt has pictures"
-    batch, compared = manifest.batch_size, 0
-    compares_all = manifest.tree == "chain" and not has_recurrent_states(manifest.graphs, "target")
-    n_given, n_total, length = (engine.host_view(name, (batch,)) for name in ("n_given", "n_total", "length"))
-    n_given[:] = n_total[:] = length[:] = 0
-    inputs, stop = MediaInputs(engine, manifest.graphs, batch, manifest.prefill_chunk), 0
-    while (start := stop) < len(seen.ids):
-        stop = media.chunk_stop(start, min(start + size, len(seen.ids)))
-        part, span = seen.ids[start:stop], (media, range(start, stop))
-        count = inputs.count([span])
-        widths = {"window": len(part), "logit_rows": len(part), "history": 1, "allowed": 1, MEDIA: count}
-        verify = engine.bind("verify", widths, ("logits",))
-        engine.host_view("window", (batch, len(part)))[0] = part
-        inputs.write(len(part), range(batch), {0: span}, count)
-        logits = engine.host_view("logits", (batch, len(part), manifest.vocabulary_size))
-        n_total[0] = len(part)
-        wanted = expected[start : start + len(part)]
-        # as drafts, for their logits; then given, for the caches
-        for n_given[0] in (1, len(part)) if compares_all else (len(part),):
-            verify()
-            if n_given[0] == len(part):
-                _check_close(logits[0, :1], wanted[-1:], f"after token {start + len(part)}, in chunks of {size}")
-            else:
-                _check_close(logits[0], wanted, f"at tokens {start} to {start + len(part)}, in chunks of {size}")
-        compared += wanted.size if compares_all else wanted[-1:].size
-        length[0] += len(part)
-    return compared
+    """Compare the logits of a prompt that is read in chunks. Return the number of compared values. Raise ProofError."""
+    places = set[int]()
+    for start, logits in read_chunks(bundle, seen, size):
+        stop = start + len(logits)
+        _check_close(logits, expected[start:stop], f"of tokens {start} to {stop - 1}, in chunks of {size}")
+        places.update(range(start, stop))
+    return len(places) * expected.shape[1]
 
 
 def _check_close(got: NDArray[np.float32], expected: NDArray[np.float32], where: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from speccompile import __version__
+from speccompile.bundle.image_quality import ImageQuality
 from speccompile.measure.bench.acceptance import Depth, acceptance_by_depth
 from speccompile.measure.bench.cost_model import CostModel, make_budget
 from speccompile.measure.bench.costs import GraphCosts
@@ -25,7 +26,8 @@ class Measurements:
     """Optional measurements in addition to the generations.
 
     conversation: format of the questions, see `conversation`. memory: bytes, see `Engine.memory`. costs: measured over
-    `context` committed tokens. reading: only for engines on the CPU.
+    `context` committed tokens. reading: only for engines on the CPU. pictures: quality behind them, as the build
+    measured it.
     """
 
     conversation: str | None = None
@@ -33,6 +35,7 @@ class Measurements:
     costs: GraphCosts | None = None
     context: int = 1
     reading: MemoryReads | None = None
+    pictures: ImageQuality | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class Report:
     groups: tuple[Group, ...]
     costs: CostModel | None
     roofline: Roofline | None
+    pictures: ImageQuality | None
+    """Quality behind pictures, as the build measured it; None where it did not."""
     equal_prompts: int | None
     differences: tuple[Divergence, ...]
     versions: dict[str, str]
@@ -137,6 +142,7 @@ def make_report(
         groups=make_groups(cases),
         costs=make_budget(around.costs, context, manifest, runs) if around.costs else None,
         roofline=make_roofline(around.reading, manifest, graphs, context, ours, theirs) if around.reading else None,
+        pictures=around.pictures,
         equal_prompts=None if differences is None else len(cases) - len(differences),
         differences=differences or (),
         versions=library_versions(bundle.entry.backend),

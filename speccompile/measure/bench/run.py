@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from speccompile.bundle import open_bundle
+from speccompile.bundle.image_quality import image_quality
 from speccompile.bundle.prompts import Question
 from speccompile.machine.system import available_cores
 from speccompile.measure.bench.conversation import PLAIN, TEMPLATE
@@ -50,5 +52,6 @@ def run_bench(
         costs=measure_costs(bundle, widths, context=context, repeats=COST_REPEATS),
         context=context,
         reading=measure_reading(folder, bundle.entry, bundle.engine.threads or available_cores()),
+        pictures=image_quality(open_bundle(folder, verify=False).proof, bundle.engine_name),
     )
     return make_report(bundle, cases, threads=bundle.engine.threads, surroundings=around, **options)

@@ -60,6 +60,8 @@ def _head(report: Report) -> Iterator[str]:
     yield ", ".join(_choices(report))
     if report.conversation is not None:
         yield f"questions are written as {report.conversation.replace('_', ' ')}"
+    if report.pictures is not None:
+        yield report.pictures.describe()
     if report.full_prompts:
         yield f"{report.full_prompts} prompts ended where the bundle's buffers were full"
     sizes = (f", {name} {size / 1e6:.1f} MB" for name, size in (report.memory or {}).items())

@@ -4,13 +4,17 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.from_recipe import build_plan
-from speccompile.measure.compare.methods import Method
+from speccompile.measure.compare.methods import AUTOREGRESSIVE, Method
 from speccompile.measure.compare.subprocess_job import Subprocess, Watch, run_apart, serve
 from speccompile.measure.tune.space import TunedRecipe
 
 MOST_KEPT = 10**9
 """Maximum bytes of a target whose builds share a process: the memory that a larger one leaves there weighs more than
 the seconds of the imports."""
+
+
+_KEYS = ("remember", "measure_pictures")
+"""Options of `compiler.build.build` in a job."""
 
 
 class Builder:
@@ -55,12 +59,13 @@ def _job(source: TunedRecipe, method: Method, output: Path, *, remember: bool) -
         "settings": method.settings,
         "output": str(output),
         "remember": remember,
+        "measure_pictures": method.name == AUTOREGRESSIVE,  # once: all methods have its target
     }
 
 
 def _build(job: dict[str, Any], tell: Watch) -> None:
     plan = TunedRecipe.of(Path(job["recipe"]), job["overrides"], job["engine"]).planned(*job["settings"])
-    build_plan(plan, Path(job["output"]), notes=(), prove=False, remember=job["remember"])
+    build_plan(plan, Path(job["output"]), notes=(), prove=False, **{name: job[name] for name in _KEYS})
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from speccompile.bundle import open_bundle
+from speccompile.bundle.image_quality import ImageQuality, image_quality
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.prompts import Question
 from speccompile.measure.bench.conversation import PLAIN, TEMPLATE
@@ -56,7 +58,7 @@ class MeasuredPass:
     """Results of one pass. cases: one repeat each. memory: bytes of a process that has opened only this bundle and has
     generated. costs: over `context` committed tokens, timed after all generations. dropped: why the pass ended before
     its last question, without costs. beside: bundle of the autoregressive mode, "none" for the one without a drafter,
-    "own" for the same bundle."""
+    "own" for the same bundle. pictures: quality behind them, where the build measured it."""
 
     manifest: Manifest
     cases: tuple[PromptRuns, ...]
@@ -70,6 +72,7 @@ class MeasuredPass:
     costs: GraphCosts | None
     versions: dict[str, str]
     dropped: Verdict | None = None
+    pictures: ImageQuality | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, the content of the file."""
@@ -84,6 +87,7 @@ class MeasuredPass:
             "cases": tuple(map(_case, data["cases"])),
             "costs": _graph_costs(data["costs"]),
             "dropped": None if dropped is None else Verdict(**dropped),
+            "pictures": ImageQuality.from_json(data.get("pictures")),
         }
         return cls(**(data | read))
 
@@ -176,6 +180,7 @@ def run_pass(job: PassRequest, tell: Watch = lambda _: None) -> MeasuredPass:
         costs=None if verdicts else _costs(bundle, context),
         dropped=verdicts[0] if verdicts else None,
         versions=library_versions(bundle.entry.backend),
+        pictures=image_quality(open_bundle(Path(job.bundle), verify=False).proof, bundle.engine_name),
     )
 
 

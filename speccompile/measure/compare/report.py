@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Any
 
+from speccompile.bundle.image_quality import ImageQuality
 from speccompile.machine.system import processor
 from speccompile.measure.bench.acceptance import Depth, acceptance_by_depth
 from speccompile.measure.bench.cost_model import CostModel, make_budget
@@ -138,6 +139,7 @@ class ComparisonReport:
     """Report of the whole comparison. complete: False for an interrupted one. ways: methods that ran all questions,
     the highest ratio first. unmeasured: names of those that an interrupt left out. best: task -> name of the method
     with the highest ratio among those that keep the tokens. published: Spec-Bench's tables, reduced to those methods.
+    pictures: the target's quality behind pictures, which all methods share; None for a target that does not see.
     """
 
     recipe: str
@@ -153,6 +155,7 @@ class ComparisonReport:
     dropped: tuple[DroppedMethod, ...]
     unmeasured: tuple[str, ...]
     refused: tuple[Refusal, ...]
+    pictures: ImageQuality | None
     best: dict[str, str]
     published: dict[str, Any]
     versions: dict[str, str]
@@ -204,6 +207,7 @@ def make_comparison(
         dropped=tuple(sorted(dropped, key=lambda each: -each.ratio)),
         unmeasured=tuple(unmeasured),
         refused=tuple(refused.values()),
+        pictures=plain.pictures,
         best={task.task: _best(methods, task.task) for task in methods[0].tasks},
         published=published({each.kind for each in methods}),
         versions=plain.versions,

@@ -101,6 +101,8 @@ def head_lines(comparison: ComparisonReport) -> list[str]:
     ]
     if comparison.conversation is not None:
         lines.append(f"questions are written as {comparison.conversation.replace('_', ' ')}")
+    if comparison.pictures is not None:
+        lines.append(comparison.pictures.describe())
     lines.append(", ".join(f"{name} {version}" for name, version in comparison.versions.items()))
     return lines
 
