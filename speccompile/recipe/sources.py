@@ -17,8 +17,6 @@ from speccompile.recipe.speech import speech_refusals
 
 TENSORRT = ("tensorrt_rtx", "tensorrt")
 """Backends of GPUs whose engines encode sources."""
-BIASED = ("t5", "mt5", "umt5")
-"""Types of targets that have no engines of these backends yet."""
 MAX_LENGTH = 512
 """Default of source.max_length, in tokens."""
 
@@ -74,7 +72,7 @@ def _refusals(
         return
     yield from _drafter_refusals(draft)
     for engine in engines:
-        yield from _engine_refusals(recipe, engine, target, caches)
+        yield from _engine_refusals(recipe, engine, caches)
     given = {
         "graphs": graphs != "separate",
         "cache.sliding": (recipe.cache or Cache()).sliding == RING,
@@ -95,15 +93,12 @@ def _refusals(
             )
 
 
-def _engine_refusals(recipe: Recipe, engine: EnginePlan, target: ModelPlan, caches: CachePlan) -> Iterator[Refused]:
+def _engine_refusals(recipe: Recipe, engine: EnginePlan, caches: CachePlan) -> Iterator[Refused]:
     if (engine.backend, engine.provider) == ("onnxruntime", "cpu"):
         return
     who = f"{engine.backend} on {engine.provider} for a target with an encoder"
     if engine.backend not in TENSORRT:
         yield f"engines.{engine.entry}", who, f"onnxruntime on cpu, or {one_of(TENSORRT)}", "remove the engine"
-    if target.facts.model_type in BIASED:  # the bias stays float32 where the rows that it is added to do not
-        received = f"{who} of the type {target.facts.model_type}, whose scores have a bias for each distance"
-        yield f"engines.{engine.entry}", received, "onnxruntime on cpu", "remove the engine"
     written = recipe.cache or Cache()
     if (written.batch_size or 1) != 1:  # a run of the encoder would read the sources of all slots again
         yield "cache.batch_size", f"{written.batch_size} with {who}", "1", "set cache.batch_size to 1"

@@ -82,7 +82,8 @@ def test_a_bundle_has_an_encoder_for_each_engine(tmp_path, native_library, name)
 
 @pytest.mark.builds(3)
 @pytest.mark.parametrize(
-    ("name", "word"), [("bart", "float16"), ("m2m_100", "int8"), ("t5gemma", "bfloat16"), ("whisper", "float16")]
+    ("name", "word"),
+    [("bart", "float16"), ("m2m_100", "int8"), ("t5", "float16"), ("t5gemma", "bfloat16"), ("whisper", "float16")],
 )
 def test_sources_are_encoded_by_an_engine_for_every_gpu(tmp_path, name, word):
     hears = name == "whisper"

@@ -109,7 +109,15 @@ def test_rows_are_cast_once_for_attention_and_commit():
     assert attend.input[1] == attend.input[2] == commit.input[1]
 
 
-def test_a_reduced_neutral_graph_runs_and_is_near():
+BY_DISTANCE = LAYER.replace(
+    "bias = Where(seen, none, low)",
+    "from = Unsqueeze(places, last)  to = Unsqueeze(places, one_axis)  distance = Sub(from, to)"
+    "  near = Gather(distances, distance)  bias = Where(seen, near, low)",
+).replace("float none = {0.0}", "float[4] distances = {0.1, 3.0, -2.0, 0.5}")
+
+
+@pytest.mark.parametrize("layer", [LAYER, BY_DISTANCE], ids=["mask", "bias of each distance"])
+def test_a_reduced_neutral_graph_runs_and_is_near(layer):
     generator = np.random.default_rng(0)
     feeds = {
         "tokens": np.array([[1, 5, 2]]),
@@ -117,8 +125,8 @@ def test_a_reduced_neutral_graph_runs_and_is_near():
         "cache": generator.standard_normal((1, 1, 8, 4), np.float32),
         "length": np.array([4]),
     }
-    expected = run(graph(LAYER), feeds)
-    got = run(reduced(LAYER)[1], feeds | {"cache": feeds["cache"].astype(np.float16)})
+    expected = run(graph(layer), feeds)
+    got = run(reduced(layer)[1], feeds | {"cache": feeds["cache"].astype(np.float16)})
     assert [value.dtype for value in got] == [np.float32, np.int64, np.float16]
     np.testing.assert_array_equal(got[1], expected[1])
     for index in (0, 2):

@@ -143,7 +143,6 @@ def test_what_cannot_be_compiled_is_named(tmp_path, make_checkpoint):
 def planned(tmp_path, make_checkpoint):
     """Return the plan of a recipe whose target and drafter, `bart`, have encoders, unless it names others."""
     make_checkpoint(tmp_path / "bart", **BART)
-    make_checkpoint(tmp_path / "t5", **BART | {"model_type": "t5"})
     make_checkpoint(tmp_path / "llama")
 
     def plan(**keys):
@@ -234,7 +233,6 @@ def test_caches_of_layers_that_see_a_window_are_full(planned, make_checkpoint, t
             r"drafter\.then: received it for a target with an encoder",
         ),
         ({"engines": [{"backend": "onnxruntime", "provider": "cuda"}]}, r"engines\.0: received onnxruntime on cuda"),
-        ({"engines": [RTX], "target": {"model": "t5"}}, r"engines\.0: .* of the type t5, whose scores have a bias for"),
         ({"engines": [RTX], "cache": {"batch_size": 2}}, r"cache\.batch_size: received 2 with tensorrt_rtx on cuda"),
         ({"engines": [RTX], "cache": {"dtype": "int8"}}, r"cache\.dtype: received 'int8' with tensorrt_rtx on cuda"),
         ({"graphs": "fused", "drafter": {"kind": "model", "model": "bart"}}, "graphs: received it for 'bart'"),

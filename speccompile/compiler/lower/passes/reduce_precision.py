@@ -95,7 +95,7 @@ class _Reduction:
             self.fixed.update(node.outputs)
         floats = {i: v for i, v in enumerate(node.inputs) if v in self.kinds}
         if is_attend(node.op_type):
-            del floats[_BIAS]
+            node.replace_input_with(_BIAS, self._as_full(floats.pop(_BIAS), node))  # of T5 it is looked up, thus LOW
         kinds = [self.kinds[value] for value in floats.values()]
         kind = self._kind(node, kinds)
         for index, value in floats.items():
