@@ -9,7 +9,7 @@ from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.method import OWN
 from speccompile.plan.caches import MAX_ACCEPTANCE_LOSS, MAX_DIVERGENCE, CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan, ProvePlan
-from speccompile.plan.recipe_source import nearest, one_of
+from speccompile.plan.recipe_source import format_value, nearest, one_of
 from speccompile.recipe.cache_schema import Cache, DrafterCache
 from speccompile.recipe.schema import Recipe
 
@@ -106,10 +106,13 @@ def _known(recipe: Recipe, key: str, word: str | None) -> str:
     if word is None or word in CACHE_DTYPES:
         return word or FLOAT_CACHE
     if word in PLANNED:
-        received, hint = f"'{word}', which is not available in this version", f"set {key} to {one_of(CACHE_DTYPES)}"
+        received, hint = (
+            f"{format_value(word)}, which is not available in this version",
+            f"set {key} to {one_of(CACHE_DTYPES)}",
+        )
     else:
         guess = nearest(word, CACHE_DTYPES)
-        received = f"'{word}', which is unknown"
+        received = f"{format_value(word)}, which is unknown"
         hint = f"did you mean '{guess}'?" if guess else f"set {key} to {one_of(CACHE_DTYPES)}"
     raise recipe.origin.refusal(key, received, one_of(CACHE_DTYPES), hint)
 

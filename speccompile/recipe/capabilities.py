@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.method import MASKS, NOTHING
 from speccompile.errors import RecipeError
-from speccompile.plan.recipe_source import RecipeSource, nearest, one_of
+from speccompile.plan.recipe_source import RecipeSource, format_value, nearest, one_of
 from speccompile.recipe.acceptance_methods import ACCEPTANCE_METHODS
 
 SupportRow = Mapping[str, tuple[str, ...]]
@@ -112,7 +112,7 @@ def _refuse(
     possible = list(dict.fromkeys(known for row in rows for known in row[dimension]))
     known = {word for row in SUPPORT_TABLE for word in row[dimension]} | set(PLANNED[dimension])
     if word in PLANNED[dimension]:
-        received = f"'{word}', which is not available in this version"
+        received = f"{format_value(word)}, which is not available in this version"
         return origin.refusal(key, received, one_of(possible), f"set {key} to {one_of(possible)}")
     if word in known:
         received = f"'{word}', which {_engine_of(rows)} cannot do{use}"
@@ -122,7 +122,7 @@ def _refuse(
     if _GGUF_TYPE.fullmatch(word):
         like = "int8" if "8" in word else "int4"
         hint = f"this is a type of GGUF files: use {like}, or stored for a model that has codes of its own"
-    return origin.refusal(key, f"'{word}', which is unknown", one_of(possible), hint)
+    return origin.refusal(key, f"{format_value(word)}, which is unknown", one_of(possible), hint)
 
 
 def _engine_of(rows: tuple[SupportRow, ...]) -> str:

@@ -14,7 +14,7 @@ from speccompile.plan.plan import (
     TreePlan,
     VerifyPlan,
 )
-from speccompile.plan.recipe_source import RecipeSource, nearest, one_of
+from speccompile.plan.recipe_source import RecipeSource, format_value, nearest, one_of
 from speccompile.recipe.combinations import TREES
 from speccompile.recipe.retrieval import MOST, OCCURRENCES, decide_index
 from speccompile.recipe.schema import Drafter, Gate, Inner, Recipe, Tail
@@ -167,5 +167,5 @@ def _kind(written: str | None, key: str, known: tuple[str, ...], origin: RecipeS
     if written not in known:
         guess = nearest(written, known)
         hint = f"did you mean '{guess}'?" if guess else hint
-        raise origin.refusal(key, f"'{written}', which is unknown", one_of(known), hint)
+        raise origin.refusal(key, f"{format_value(written)}, which is unknown", one_of(known), hint)
     return written

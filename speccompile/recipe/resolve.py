@@ -5,7 +5,7 @@ from pathlib import Path
 from speccompile.compiler.checkpoints.facts import read_checkpoint
 from speccompile.errors import CheckpointError, RecipeError
 from speccompile.plan.plan import ModelPlan
-from speccompile.plan.recipe_source import RecipeSource
+from speccompile.plan.recipe_source import RecipeSource, format_value
 from speccompile.recipe.adapter import adapted_folder
 from speccompile.recipe.gguf import gguf_folder
 from speccompile.recipe.hub import HEAD_PATTERNS, PATTERNS, fetch_snapshot
@@ -101,7 +101,7 @@ def _refuse_revision(section: str, reference: str, revision: str | None, origin:
     if revision is not None:
         raise origin.refusal(
             f"{section}.revision",
-            f"'{revision}'",
+            format_value(revision),
             f"no revision, because the model '{reference}' is a local folder",
             f"remove {section}.revision",
         )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from speccompile.plan.caches import FULL, RING, SLIDING, CachePlan, ring_size
 from speccompile.plan.plan import EnginePlan, ModelPlan
-from speccompile.plan.recipe_source import nearest, one_of
+from speccompile.plan.recipe_source import format_value, nearest, one_of
 from speccompile.recipe.cache_schema import Cache
 from speccompile.recipe.cache_sizes import cached_layers
 from speccompile.recipe.schema import Recipe
@@ -25,7 +25,7 @@ def decide_rings(
     if word is not None and word not in SLIDING:
         guess = nearest(word, SLIDING)
         hint = f"did you mean '{guess}'?" if guess else f"set {_KEY} to {one_of(SLIDING)}"
-        raise recipe.origin.refusal(_KEY, f"'{word}', which is unknown", one_of(SLIDING), hint)
+        raise recipe.origin.refusal(_KEY, f"{format_value(word)}, which is unknown", one_of(SLIDING), hint)
     if rows is not None and word == FULL:
         expected = f"it only with {_KEY} {RING}"
         raise recipe.origin.refusal(_ROWS, str(rows), expected, f"remove {_ROWS}, or set {_KEY} to {RING}")

@@ -18,7 +18,9 @@ def training_kind(recipe: Recipe) -> str:
             return written.kind
         guess = nearest(written.kind, DRAFTING_METHODS)
         hint = f"did you mean '{guess}'?" if guess else f"one of {', '.join(trainable())}"
-        raise origin.refusal("drafter.kind", f"'{written.kind}', which is unknown", "a kind that can be trained", hint)
+        raise origin.refusal(
+            "drafter.kind", f"{format_value(written.kind)}, which is unknown", "a kind that can be trained", hint
+        )
     begin = recipe.train.begin if recipe.train else None
     if begin is None:
         hint = f"set it to {one_of(trainable())}"

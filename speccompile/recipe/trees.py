@@ -9,7 +9,7 @@ from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.lookahead.nodes import GUESSES, LEVEL, WINDOW, lay_out
 from speccompile.drafters.method import DefaultTree
 from speccompile.plan.plan import TreePlan
-from speccompile.plan.recipe_source import RecipeSource, nearest, one_of
+from speccompile.plan.recipe_source import RecipeSource, format_value, nearest, one_of
 from speccompile.recipe.schema import Drafter, TreeMapping
 from speccompile.tree import MOST_DEPTH, NAMED, ROOT, Tree, TreeError, chain, from_branching, from_parents, from_paths
 
@@ -144,7 +144,7 @@ def _named(name: str, origin: RecipeSource) -> Tree:
     known = [CHAIN, *NAMED]
     guess = nearest(name, known)
     hint = f"did you mean '{guess}'?" if guess else "or write a tree of your own, for example `tree: [4, 2, 1]`"
-    raise origin.refusal(KEY, f"'{name}', which is unknown", one_of(known), hint)
+    raise origin.refusal(KEY, f"{format_value(name)}, which is unknown", one_of(known), hint)
 
 
 def _limit(drafts: int, depth: int, copies: int, key: str, origin: RecipeSource) -> None:

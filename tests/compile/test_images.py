@@ -191,7 +191,9 @@ def test_a_conversation_has_pictures_in_its_parts(seeing, tmp_path):
     content[1] = {"type": "image"}
     found = bundle.chat([{"role": "user", "content": content}], images=[file], max_new_tokens=NEW)
     assert found.token_ids == expected
-    with pytest.raises(PromptError, match="messages: received 0 pictures for 1 parts of type image"):
+    with pytest.raises(
+        PromptError, match="messages: received as pictures 0, expected 1, one for each part of type image"
+    ):
         bundle.chat([{"role": "user", "content": content}])
     content[1] = {"type": "image", "image": str(file)}
     with pytest.raises(PromptError, match="as a picture, expected bytes, an array or a"):

@@ -154,7 +154,7 @@ def test_what_does_not_go_with_pictures_is_refused_in_cpp(seeing, native):
     assert native.encode(f"a {seeing.token} b") == seeing.bundle.text.encode(f"a {seeing.token} b")
     for prompts, images, said in (
         ([[5, 9, 7]], [[WIDE]], "the prompt has 0 placeholders of pictures"),
-        ([f"{seeing.token} a {seeing.token}"], [[WIDE]], "received 1 pictures and 2 placeholders"),
+        ([f"{seeing.token} a {seeing.token}"], [[WIDE]], "received 2 in the prompt, expected 1, one for each picture"),
         (["a"], [[vision.picture(56, 56, seed) for seed in range(40)]], r"the prompt has \d+ tokens, more than"),
         (["a"], [[WIDE] * 65], "expected at most"),
         (["a"], [[b"GIF89a"]], r"images\[0\]: the picture cannot be decoded"),

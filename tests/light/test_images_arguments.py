@@ -88,7 +88,7 @@ def test_base64_of_every_length_is_read() -> None:
 
 
 def test_a_bundle_of_text_refuses_pictures():
-    with pytest.raises(PromptError, match="received 1 pictures for a bundle that sees none"):
+    with pytest.raises(PromptError, match="received pictures for a bundle that sees none"):
         read_prompt("what", ["a.png"], None, None, None, chat=False)
 
 

@@ -204,7 +204,7 @@ def test_pictures_and_placeholders_are_counted(seen):
     first = reader.prompt("what", pictures)
     assert first.ids == reader.prompt(f"{2 * FAMILIES[settings.family](settings).alone}what", pictures).ids
     for text in (f"{token}what", f"{token}{token}{token}"):
-        said = f"received 2 pictures and {text.count(token)} placeholders {re.escape(token)}"
+        said = f"placeholders {re.escape(token)}: received {text.count(token)} in the prompt, expected 2, one for each"
         with pytest.raises(PromptError, match=said):
             reader.prompt(text, pictures)
     place, rows = first.ids.index(settings.token_id), first.ids.count(settings.token_id)

@@ -71,6 +71,12 @@ def test_other_words_are_refused_with_the_nearest(make_recipe):
         plan(make_recipe, precision={"target": "fp15"})
 
 
+@pytest.mark.parametrize("keys", [{"precision": {"target": "w" * 3000}}, {"decoding": "w" * 3000}])
+def test_a_long_word_is_shortened(make_recipe, keys):
+    with pytest.raises(RecipeError, match=r"received 'w{80}\.\.\.', which is unknown"):
+        plan(make_recipe, **keys)
+
+
 @pytest.mark.parametrize(("called", "like"), [("Q4_K_M", "int4"), ("iq4_xs", "int4"), ("Q8_0", "int8")])
 def test_types_of_gguf_files_are_told_what_is_like_them(make_recipe, called, like):
     with pytest.raises(RecipeError, match=f"received '{called}', which is unknown") as caught:

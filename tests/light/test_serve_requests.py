@@ -34,6 +34,7 @@ REFUSED = [
     (COMPLETIONS, {"prompt": []}, "prompt", "expected string or 1 items or more"),
     (COMPLETIONS, {"prompt": ["a", 1]}, "prompt[1]", "prompt[1]: received 1, expected string"),
     (COMPLETIONS, {"prompt": [1, 258]}, "prompt", "token id 258 is out of range: expected 0 to 257"),
+    (COMPLETIONS, {"prompt": "x", "stop_token_ids": [1, 258]}, "stop_token_ids", "token id 258 is out of range"),
     (COMPLETIONS, {"prompt": "\ud800"}, "prompt", "prompt: received a text with half a surrogate pair"),
     (COMPLETIONS, {"prompt": "x", "max_tokens": 0}, "max_tokens", "max_tokens: received 0, expected 1 or more"),
     (COMPLETIONS, {"prompt": "x", "max_tokens": "9"}, "max_tokens", 'received "9", expected integer or null'),

@@ -81,6 +81,7 @@ WRONG = [
     ({"response_format": {"type": "json_schema"}}, "expected a schema at json_schema.schema"),
     ({"response_format": {"type": "xml"}}, "response_format.type: received"),
     ({"structured_outputs": {"structural_tag": {}}}, "structured_outputs.structural_tag: received"),
+    ({"structured_outputs": {"regex": 0}}, "received 0, expected a text"),
     ({"structured_outputs": {"regex": "("}}, "llguidance does not take it"),
     ({"guided_json": {"type": "string", "not": {}}}, "Unimplemented keys"),
     ({"guided_regex": "a", "guided_choice": ["a"]}, "received it beside guided_regex, expected one of them"),

@@ -57,14 +57,10 @@ def _holder(model: nn.Module) -> tuple[nn.Module, nn.ModuleList]:
     wanted = model.config.num_hidden_layers
     for holder in _decoder_part(model).modules():
         for child in holder.children():
-            if (
-                isinstance(child, nn.ModuleList)
-                and len(child) == wanted
-                and all(map(_attends_as, child, range(wanted)))
-            ):
+            if isinstance(child, nn.ModuleList) and len(child) == wanted and _are_layers(child):
                 return holder, child
     raise UnsupportedModelError(
-        f"{type(model).__name__} has no list of {wanted} layers that attend, so that none can be skipped or tapped",
+        f"{type(model).__name__} has no list of its {wanted} layers, so that none can be skipped or tapped",
         hint="use a drafter that does not read the target's layers",
     )
 
@@ -91,8 +87,11 @@ def _is_attention(module: nn.Module) -> bool:
     return hasattr(module, "layer_idx") and "attention" in type(module).__name__.lower()
 
 
-def _attends_as(layer: nn.Module, index: int) -> bool:
-    return any(getattr(module, "layer_idx", None) == index for module in layer.modules())
+def _are_layers(modules: nn.ModuleList) -> bool:
+    """Return whether each module has parts with its own place as layer number, or recurrent ones without any number
+    beside modules that have it (RecurrentGemma)."""
+    found = [{getattr(part, "layer_idx", None) for part in module.modules()} - {None} for module in modules]
+    return any(found) and all(index in numbers or not numbers for index, numbers in enumerate(found))
 
 
 def check_layers(model: nn.Module, layers: Iterable[int]) -> None:

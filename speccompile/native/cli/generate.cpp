@@ -22,12 +22,13 @@
 namespace spc::cli {
 namespace {
 
-// Throws Error(kPrompt), before the bundle is opened, for what is no picture.
-void add_pictures(Request& request, const std::vector<std::string>& files) {
+// Throws Error(kPrompt) for what is no picture. A bundle that sees none refuses pictures later, whatever is in the files.
+void add_pictures(Request& request, const std::vector<std::string>& files, const Bundle& bundle) {
   if (static_cast<int64_t>(files.size()) > kMostPictures)
     throw Error(Kind::kPrompt, "received " + std::to_string(files.size()) + " pictures, expected at most " + std::to_string(kMostPictures), "give fewer");
+  std::vector<images::GivenPicture>& given = request.images[0];
   for (const std::string& file : files)
-    request.images[0].push_back({images::read_picture(plain_path(file), "images[" + std::to_string(request.images[0].size()) + "]"), false});
+    given.push_back({bundle.vision() ? images::read_picture(plain_path(file), "images[" + std::to_string(given.size()) + "]") : nullptr});
 }
 
 // The new text; token ids where there is none.
@@ -109,7 +110,6 @@ void generate(const Arguments& given) {
   for (const char* option : {"--source-language", "--target-language", "--task"})
     if (given.has(option)) request.set_text(setting_of(option), given.text(option));
   request.stop = given.all("--stop");
-  add_pictures(request, given.all("--image"));
   if (given.has("--session") && given.has("--image"))
     throw Error(Kind::kUsage, "session " + given.text("--session") + ": received pictures, expected a prompt of text: pictures are not saved in sessions", "leave session out");
   const Value sequences = given.number("--num-return-sequences").value_or(Value::of(uint64_t{1}));
@@ -123,6 +123,7 @@ void generate(const Arguments& given) {
     throw Error(Kind::kUsage, "received --reset without --state, expected both", "add --state FILE");
   const auto asked = asked_constraint(given);
   const std::shared_ptr<const Bundle> bundle = bundle_of(given, !given.has("--no-verify"));
+  add_pictures(request, given.all("--image"), *bundle);
   if (asked) request.constraint = bundle->grammars().compile(asked->first, asked->second);
   Session session(bundle);
   const std::string state = given.has("--state") ? plain_path(given.text("--state")) : "";

@@ -89,8 +89,8 @@ std::string with_pictures(std::string text, const std::string& token, const std:
     parts = split(text + parts.front(), token);
   }
   if (parts.size() != texts.size() + 1)
-    throw Error(Kind::kPrompt, "received " + std::to_string(texts.size()) + " pictures and " + std::to_string(parts.size() - 1) + " placeholders " + token +
-                                   ", expected one for each picture",
+    throw Error(Kind::kPrompt, "placeholders " + token + ": received " + std::to_string(parts.size() - 1) + " in the prompt, expected " +
+                                   std::to_string(texts.size()) + ", one for each picture",
                 "write " + token + " once where each picture belongs, or nowhere to have all of them first");
   std::string whole = parts.front();
   for (size_t picture = 0; picture < texts.size(); ++picture) whole += texts[picture] + parts[picture + 1];

@@ -135,7 +135,7 @@ images::SeenPrompt Bundle::read(const Prompt& prompt, const std::vector<images::
   const auto* const words = std::get_if<std::string>(&prompt);
   if (!vision_) {
     if (!given.empty())
-      throw Error(Kind::kPrompt, "received " + std::to_string(given.size()) + " pictures for a bundle that sees none, expected a prompt of text",
+      throw Error(Kind::kPrompt, "received pictures for a bundle that sees none, expected a prompt of text",
                   "build the recipe with target: {images: true}, of a target that sees pictures");
     if (!words) return {std::get<TokenIds>(prompt), nullptr};
     if (words->empty()) return {{}, nullptr};  // a tokenizer may begin even an empty text with a token

@@ -45,7 +45,7 @@ def read_prompt(
     if vision is None:
         if images:
             raise PromptError(
-                f"received {len(images)} pictures for a bundle that sees none, expected a prompt of text",
+                "received pictures for a bundle that sees none, expected a prompt of text",
                 hint="build the recipe with target: {images: true}, of a target that sees pictures",
             )
         return SeenPrompt(prompt_token_ids(prompt, text, template, chat=chat), None)

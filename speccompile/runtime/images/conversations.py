@@ -33,8 +33,8 @@ def read_conversation(
     if left or any(each is None for each in chosen):
         received, expected = len(images), sum(source is None for source in sources)
         raise PromptError(
-            f"messages: received {received} pictures for {expected} parts of type image without their own, expected "
-            "one for each",
+            f"messages: received as pictures {received}, expected {expected}, one for each part of type image without "
+            "its own",
             hint='write {"type": "image"} in a message\'s content where each picture belongs',
         )
     pictures = vision.pictures(chosen)

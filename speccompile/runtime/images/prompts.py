@@ -32,7 +32,7 @@ def with_pictures(text: str, token: str, texts: Sequence[str], alone: str) -> st
         text, found = alone * len(texts) + text, len(texts)
     if found != len(texts):
         raise PromptError(
-            f"received {len(texts)} pictures and {found} placeholders {token}, expected one for each picture",
+            f"placeholders {token}: received {found} in the prompt, expected {len(texts)}, one for each picture",
             hint=f"write {token} once where each picture belongs, or nowhere to have all of them first",
         )
     first, *rest = text.split(token)

@@ -93,7 +93,7 @@ def _encoded(prompt: str | Sequence[float], bundle: "Texts", *, is_whole: bool) 
     if is_whole:
         check_length(prompt, bundle, "prompt")
     tokens = [int(token) for token in prompt]
-    _check_tokens(tokens, bundle.manifest.vocabulary_size, "prompt")
+    check_tokens(tokens, bundle.manifest.vocabulary_size, "prompt")
     return tokens
 
 
@@ -109,11 +109,12 @@ def decode(tokens: Sequence[float], bundle: "Texts") -> str:
     """Return the text of token ids: of all that `encode` gives, though the model may lack some. Raise RequestError for
     an invalid one."""
     text, ids = require_tokenizer(bundle), [int(token) for token in tokens]
-    _check_tokens(ids, max(bundle.manifest.vocabulary_size, text.size), "tokens")
+    check_tokens(ids, max(bundle.manifest.vocabulary_size, text.size), "tokens")
     return text.decode(ids)
 
 
-def _check_tokens(tokens: Sequence[int], size: int, field: str) -> None:
+def check_tokens(tokens: Sequence[int], size: int, field: str) -> None:
+    """Raise RequestError with the first of token ids that is not below a size."""
     if tokens and not 0 <= min(tokens) <= max(tokens) < size:
         wrong = next(token for token in tokens if not 0 <= token < size)
         raise RequestError(f"{field}: token id {wrong} is out of range: expected 0 to {size - 1}", param=field)

@@ -237,10 +237,12 @@ def _options(fields: dict[str, Any], bundle: "Texts", most: int, logprobs: int |
         raise RequestError(
             "stop: this model has no tokenizer, so no text to stop at", param="stop", hint="use stop_token_ids"
         )
+    ends = [int(token) for token in fields.get("stop_token_ids", ())]
+    prompts.check_tokens(ends, bundle.manifest.vocabulary_size, "stop_token_ids")
     options: dict[str, Any] = {
         "max_new_tokens": most,
         "stop": [stop] if isinstance(stop, str) else stop,
-        "stop_token_ids": [int(token) for token in fields.get("stop_token_ids", ())],
+        "stop_token_ids": ends,
         "ignore_eos": fields.get("ignore_eos", False),
         "autoregressive": not fields.get("speculative", True),
         "logprobs": logprobs is not None,

@@ -68,7 +68,7 @@ def _response_format(body: dict[str, Any]) -> list[tuple[str, str, Any]]:
 
 def _structured(body: dict[str, Any]) -> list[tuple[str, str, Any]]:
     name, given = "structured_outputs", body.get("structured_outputs", {})
-    given = {key: value for key, value in given.items() if value not in (None, False)}
+    given = {key: value for key, value in given.items() if value is not None and value is not False}
     unknown = next((key for key in given if key not in STRUCTURED), None)
     if unknown is not None:
         raise RequestError(

@@ -21,19 +21,7 @@ void check_bytes(const std::string& text, const Bundle& bundle, const char* fiel
                      field, "context_length_exceeded", kTooLong);
 }
 
-namespace {
-
-TokenIds encoded(const std::string& text, const Bundle& bundle, bool special_tokens, const char* field) {
-  try {
-    return tokenizer_of(bundle).encode(text, special_tokens);
-  } catch (const Error& error) {
-    if (error.kind != Kind::kPrompt) throw;
-    throw RequestError(400, error.message, field);
-  }
-}
-
-// Return token ids below a size. Throws RequestError with the first that is none.
-TokenIds ids_of(const Json& list, int64_t size, const char* field) {
+TokenIds token_ids_of(const Json& list, int64_t size, const char* field) {
   TokenIds found;
   for (const Json& id : list.list()) {
     found.push_back(whole_of(id));
@@ -46,9 +34,20 @@ TokenIds ids_of(const Json& list, int64_t size, const char* field) {
   return found;
 }
 
+namespace {
+
+TokenIds encoded(const std::string& text, const Bundle& bundle, bool special_tokens, const char* field) {
+  try {
+    return tokenizer_of(bundle).encode(text, special_tokens);
+  } catch (const Error& error) {
+    if (error.kind != Kind::kPrompt) throw;
+    throw RequestError(400, error.message, field);
+  }
+}
+
 TokenIds tokens_of(const Json& ids, const Bundle& bundle, bool is_whole) {
   if (is_whole) check_length(ids.list().size(), bundle, "prompt");
-  return ids_of(ids, bundle.manifest().vocabulary_size, "prompt");
+  return token_ids_of(ids, bundle.manifest().vocabulary_size, "prompt");
 }
 
 TokenIds text_prompt(const std::string& text, const Bundle& bundle, bool is_whole) {
@@ -137,7 +136,7 @@ Json read_tokens(const Json& body, const Bundle& bundle) {
 Json read_text(const Json& body, const Bundle& bundle) {
   const Json fields = validate_detokenize(body);
   const Text& text = tokenizer_of(bundle);
-  const TokenIds ids = ids_of(fields["tokens"], std::max(bundle.manifest().vocabulary_size, text.size()), "tokens");  // all that `read_tokens` gives
+  const TokenIds ids = token_ids_of(fields["tokens"], std::max(bundle.manifest().vocabulary_size, text.size()), "tokens");  // all that `read_tokens` gives
   return Json::Object{{"prompt", text.decode(ids)}};
 }
 

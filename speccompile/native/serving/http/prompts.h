@@ -14,6 +14,9 @@ namespace spc::http {
 // Return a whole number of JSON that a schema has seen, which may be written as 3.0.
 int64_t whole_of(const Json& value);
 
+// Return token ids below a size. Throws RequestError with the first that is none.
+TokenIds token_ids_of(const Json& list, int64_t size, const char* field);
+
 // Throws RequestError, before a text is tokenized, if it is longer than any text of as many tokens as the model takes.
 void check_bytes(const std::string& text, const Bundle& bundle, const char* field);
 // Throw RequestError, in OpenAI's words, if a prompt leaves no capacity for a new token.

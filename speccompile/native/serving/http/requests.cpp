@@ -90,7 +90,7 @@ void set_options(const Json& fields, const Bundle& bundle, int64_t most, const R
   for (const Json& each : stop.list()) options.stop.push_back(each.text());
   if (!options.stop.empty() && !bundle.text())
     throw RequestError(400, "stop: this model has no tokenizer, so no text to stop at", "stop", "", "use stop_token_ids");
-  for (const Json& each : fields["stop_token_ids"].list()) options.stop_token_ids.push_back(whole_of(each));
+  options.stop_token_ids = token_ids_of(fields["stop_token_ids"], bundle.manifest().vocabulary_size, "stop_token_ids");
   options.set(Request::kAll, "max_new_tokens", Value::of(static_cast<uint64_t>(most)));
   flag("ignore_eos", fields["ignore_eos"].boolean());
   flag("autoregressive", fields.find("speculative") ? !fields["speculative"].boolean() : !settings.speculative);
