@@ -272,6 +272,13 @@ R"help(  Measure speculative beside autoregressive decoding with BUNDLE.
                          second over the bandwidth. Weights count once for
                          every node that reads them, embedding tables by the
                          rows read, caches by the committed tokens
+    pictures             of targets that see, as the build measured it behind
+                         synthetic pictures: {tokens, same_argmax,
+                         kl_divergence, encoder}: next tokens beside those of
+                         transformers in float32, the divergence in nats;
+                         encoder: {precision, rms_error, same_argmax,
+                         kl_divergence}, the loss by its precision alone,
+                         null in float32; null where nothing was measured
     equal_prompts        how many prompts got the same tokens both ways;
                          null where drafts are drawn
     differences          [{prompt, turn, index, speculative, autoregressive}]:

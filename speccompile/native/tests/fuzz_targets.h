@@ -124,7 +124,7 @@ inline std::string mended_manifest(const std::string& document, Mutator& mutator
   return mutator.one_in(4) ? document : mend::manifest(document, !mutator.one_in(4));
 }
 
-// Those of fuzz_texts.h come last.
+// Targets of fuzz_texts.h come last.
 inline const std::vector<Target> kTargets = [] {
   std::vector<Target> all = {
       {"manifest", try_manifest, true, no_examples, mended_manifest},
