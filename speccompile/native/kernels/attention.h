@@ -280,9 +280,11 @@ static bool attend(const Attention& a, int64_t first, int64_t last) {
   for (int64_t b = 0; b < a.batch; ++b) longest = a.length[b] > longest ? a.length[b] : longest;
   longest = longest < a.capacity ? longest : a.capacity;
   const int64_t per_head = tiles(longest + a.rows) * kTile;
-  const Scratch<int64_t> rows(kTokensTogether * a.rows);
-  const Scratch<float> bias(kTokensTogether * a.rows), factors(2 * most * shared), weights(most * shared * per_head);
-  const Scratch<float> room(kRowsTogether * (a.key_width > a.value_width ? a.key_width : a.value_width));
+  Nearby nearby;
+  const Scratch<int64_t> rows(kTokensTogether * a.rows, &nearby);
+  const Scratch<float> bias(kTokensTogether * a.rows, &nearby), factors(2 * most * shared, &nearby);
+  const Scratch<float> room(kRowsTogether * (a.key_width > a.value_width ? a.key_width : a.value_width), &nearby);
+  const Scratch<float> weights(most * shared * per_head, &nearby);
   if (!rows.data || !bias.data || !factors.data || !weights.data || !room.data) return false;
   for (int64_t unit = first; unit < last; ++unit) {
     const int64_t group = unit % apart, block = unit / apart % blocks, b = unit / apart / blocks;

@@ -183,7 +183,8 @@ static void exponentials(const float* x, int64_t count, float* y) {
 }
 
 static bool recur(const Recurrence& r, int64_t first, int64_t last) {
-  const Scratch<float> gates(r.tokens * r.decay_width), room(tiles(r.key_width) * kTile * kTogether * kWidth);
+  Nearby nearby;
+  const Scratch<float> gates(r.tokens * r.decay_width, &nearby), room(tiles(r.key_width) * kTile * kTogether * kWidth, &nearby);
   if (!gates.data || !room.data) return false;
   for (int64_t unit = first; unit < last; ++unit) {
     const int64_t b = unit / r.heads, group = b * r.groups + unit % r.heads / (r.heads / r.groups);

@@ -1,7 +1,7 @@
 #include "linear.h"
 
 #include <cstring>
-#include <memory>
+#include <optional>
 #include <string>
 
 #include "../kernels/choose.h"
@@ -106,7 +106,8 @@ void linear_of_floats(Context& context, const Weight& weight, void (*product)(co
   const Run run(context, weight, 2);
   if (run.rows == 0) return;
   const float* x = run.x.data<float>();
-  const std::unique_ptr<Room<float>> panels(run.rows > 1 ? new Room<float>(run.rows * weight.depth) : nullptr);
+  std::optional<Room<float>> panels;
+  if (run.rows > 1) panels.emplace(run.rows * weight.depth);
   if (panels) kernels().pack(x, run.rows, weight.depth, panels->data);
   const FloatProduct p{panels ? panels->data : x, weight.tensor.data<T>(), weight.depth, run.out};
   context.parallel(tiles(weight.columns), tiles_apart(weight.depth * kTile * int64_t{sizeof(T)}), [&](int64_t first, int64_t last) {
