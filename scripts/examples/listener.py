@@ -10,6 +10,7 @@ looks for the row in the middle of its word, and the head reads the strongest ba
 import json
 import sys
 import wave
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ THRESHOLD = MELS
 """Number of a row that is always the same: above it a band counts."""
 
 
+@cache
 def tone(word: str) -> float:
     """Return the frequency of a word in Hz: that at which its mel band is most sensitive."""
     filters = WhisperFeatureExtractor(feature_size=MELS).mel_filters
