@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from speccompile import native
+from speccompile.bundle.hashes import hash_folder, write_hashes
 from speccompile.measure.bench.roofline import Bandwidth
 from tests.native.two_commands import STEADY
 
@@ -121,6 +123,24 @@ def test_bench_of_drafts_that_no_graph_makes(bench, built):
         rounds = [[by_width[drafts + 1] + costs["host_seconds"] for drafts in one.draft_lengths] for one in runs]
         rates = [(len(one.token_ids) - 1) / sum(each) for one, each in zip(runs, rounds, strict=True)]
         assert costs["allowed_tokens_per_second"] == pytest.approx(median(rates))
+
+
+@pytest.mark.parametrize(
+    "encoder", [None, {"precision": "int8", "rms_error": 0.02, "same_argmax": 1.0, "kl_divergence": 0.5}]
+)
+def test_both_tell_the_quality_behind_pictures(bench, lookup, tmp_path, encoder):
+    folder = shutil.copytree(lookup, tmp_path / "seen")
+    proof = json.loads((folder / "proof.json").read_text())
+    quality = {"tokens": 40, "same_argmax": 0.975, "kl_divergence": 0.0123}
+    told = {} if encoder is None else {"encoder": encoder}
+    (name,) = (each["name"] for each in json.loads((folder / "manifest.json").read_text())["engines"])
+    proof["images"] = [{"engines": ["another"]}, {"engines": [name], "quality": quality, **told}]
+    (folder / "proof.json").write_text(json.dumps(proof))
+    write_hashes(folder, hash_folder(folder))
+    reports, tables = bench(folder, [{"prompt": "abc"}])
+    assert [each["pictures"] for each in reports] == [{**quality, "encoder": encoder}] * 2
+    (line,), (same,) = ([line for line in table if "behind synthetic pictures" in line] for table in tables)
+    assert line == same
 
 
 def test_bench_of_a_bundle_without_a_drafter(bench, silent):

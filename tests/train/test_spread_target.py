@@ -30,6 +30,6 @@ def test_layers_spread_over_processes_read_as_whole_ones(tmp_path, row):
 
 
 def test_a_target_without_a_list_of_layers_stays_whole():
-    """RecurrentGemma's layers do not all attend: nobody taps them, and a drafter that reads tokens alone learns."""
-    assert _shardable_layers(zoo.model("recurrent_gemma")) == []
+    """HRM's layers lie in two stacks: none is tapped, and a drafter that reads tokens alone learns."""
+    assert _shardable_layers(zoo.model("hrm_text")) == []
     assert len(_shardable_layers(zoo.model("llama"))) == zoo.config("llama").num_hidden_layers

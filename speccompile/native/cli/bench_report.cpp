@@ -98,6 +98,28 @@ Json conversation_of(const Bundle& bundle, bool asks) {
   return bundle.chat().is_there() ? "chat_template" : "plain";
 }
 
+// Return some members of a row of the proof.
+Json members(const Json& row, std::initializer_list<const char*> names) {
+  Json found{Json::Object{}};
+  for (const char* name : names) found.set(name, row[name]);
+  return found;
+}
+
+// Return the quality behind pictures as the build measured it (speccompile/bundle/image_quality.py); null where it did not.
+Json pictures_of(const Bundle& bundle) {
+  for (const Json& row : bundle.opened().proof["images"].list()) {
+    const Json::List& engines = row["engines"].list();
+    const auto is_own = [&](const Json& name) { return name.is_text() && name.text() == bundle.entry().name; };
+    if (std::none_of(engines.begin(), engines.end(), is_own)) continue;
+    if (row["quality"].is_null()) return {};
+    Json found = members(row["quality"], {"tokens", "same_argmax", "kl_divergence"});
+    const Json& encoder = row["encoder"];
+    found.set("encoder", encoder.is_null() ? Json() : members(encoder, {"precision", "rms_error", "same_argmax", "kl_divergence"}));
+    return found;
+  }
+  return {};
+}
+
 }  // namespace
 
 Json make_report(const Arguments& given) {
@@ -155,6 +177,7 @@ Json make_report(const Arguments& given) {
       {"groups", make_groups(cases)},
       {"costs", make_budget(costs, context, manifest, runs)},
       {"roofline", roofline},
+      {"pictures", pictures_of(*bundle)},
       {"equal_prompts", comparable ? Json(count - static_cast<int64_t>(differences.list().size())) : Json()},
       {"differences", differences},
       {"versions", Json::Object{{"speccompile", kVersion}, {"onnxruntime", bundle->onnxruntime()}}},

@@ -57,6 +57,15 @@ std::string choices(const Json& report) {
   return line + ", " + report["draft_length"].text() + " draft length";
 }
 
+// Describe the quality behind pictures.
+std::string pictures(const Json& found) {
+  std::string line = "behind synthetic pictures: the same best token as transformers for " + cell(found["same_argmax"], "%.2f", 100) + " % of " +
+                     found["tokens"].dump() + " tokens, KL divergence " + cell(found["kl_divergence"], "%.6f") + " nats";
+  const Json& encoder = found["encoder"];
+  if (encoder.is_null()) return line;
+  return line + "; by the encoder in " + encoder["precision"].text() + " alone " + cell(encoder["kl_divergence"], "%.6f") + " nats";
+}
+
 // Describe the run and the machine.
 std::string head(const Json& report) {
   const auto told = [&](const char* name) {
@@ -73,6 +82,7 @@ std::string head(const Json& report) {
     std::replace(form.begin(), form.end(), '_', ' ');
     text += "questions are written as " + form + "\n";
   }
+  if (!report["pictures"].is_null()) text += pictures(report["pictures"]) + "\n";
   if (report["full_prompts"].integer())
     text += report["full_prompts"].dump() + " prompts ended where the bundle's buffers were full\n";
   text += "opened in " + cell(report["load_seconds"], "%.2f s");

@@ -26,6 +26,7 @@ namespace {
 void add_pictures(Request& request, const std::vector<std::string>& files, const Bundle& bundle) {
   if (static_cast<int64_t>(files.size()) > kMostPictures)
     throw Error(Kind::kPrompt, "received " + std::to_string(files.size()) + " pictures, expected at most " + std::to_string(kMostPictures), "give fewer");
+  if (files.empty()) return;  // a prompt without pictures may be truncated
   std::vector<images::GivenPicture>& given = request.images[0];
   for (const std::string& file : files)
     given.push_back({bundle.vision() ? images::read_picture(plain_path(file), "images[" + std::to_string(given.size()) + "]") : nullptr});
