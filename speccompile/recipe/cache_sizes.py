@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
+from speccompile.compiler.checkpoints.json_files import CONFIG, config_count, read_json_object
 from speccompile.compiler.checkpoints.layer_rows import LayerRows, layer_rows
 from speccompile.compiler.checkpoints.multimodal import TEXT
 from speccompile.contract import FLOAT_CACHE, FP8_CACHE, INT4_VALUES
@@ -126,5 +126,5 @@ def text_config(model: ModelPlan) -> Mapping[str, Any]:
 
 
 def config_number(config: Mapping[str, Any], *names: str, default: int) -> int:
-    """Return the first of these numbers that a config has."""
-    return next((config[name] for name in names if isinstance(config.get(name), int) and config[name] > 0), default)
+    """Return the first of these numbers that a config has, above zero; `default` if it has none."""
+    return config_count(config, *names) or default

@@ -12,16 +12,16 @@ SPELLING = ("ByteLevel", "ByteFallback")
 """Steps of a decoder that say which bytes a token has: grammars are over bytes."""
 
 
-def check_constraints(recipe: Recipe, target: ModelPlan) -> ModelPlan:
-    """Return the target. Raise RecipeError for constraints that no request could use: the decoder of its tokenizer
-    spells no bytes."""
+def check_constraints(recipe: Recipe, target: ModelPlan) -> None:
+    """Raise RecipeError for constraints that no request could use: the decoder of the target's tokenizer spells no
+    bytes."""
     file = target.folder / TOKENIZER
     if not recipe.constraints or not file.is_file():
-        return target
+        return
     try:
         decoder = json.loads(file.read_text(encoding="utf-8"))["decoder"]
     except (OSError, ValueError, LookupError, TypeError):  # refused where the tokenizer is read
-        return target
+        return
     steps = list(_steps(decoder))
     if not any(step in SPELLING for step in steps):
         received = f"true for '{target.reference}', whose tokenizer has the decoder {', '.join(steps) or 'none'}"
@@ -29,7 +29,6 @@ def check_constraints(recipe: Recipe, target: ModelPlan) -> ModelPlan:
             "constraints", received, f"a decoder with the step {' or '.join(SPELLING)}",
             "remove constraints, or give the target a tokenizer with one of these steps",
         )  # fmt: skip
-    return target
 
 
 def _steps(decoder: Any) -> Iterator[str]:

@@ -70,7 +70,7 @@ def make_plan(recipe: Recipe) -> Plan:
     verify = decide_verification(recipe)
     _refuse_fusing_nothing(recipe, graphs, kind)
     prove = _decide_prove(recipe)
-    target = check_constraints(recipe, _read_target(recipe, *(located or _locate_target(recipe))))
+    target = _read_target(recipe, *(located or _locate_target(recipe)))
     if recipe.decoding is None and not hears(target) and _samples_for_free(target, engines):
         decoding, draft = SAMPLING, decide_draft(recipe, SAMPLING, method)
     draft, found = decide_models(recipe, target, draft)
@@ -136,6 +136,7 @@ def _locate_target(recipe: Recipe) -> tuple[Path, str | None]:
 def _read_target(recipe: Recipe, folder: Path, commit: str | None) -> ModelPlan:
     target = model_in(folder, recipe.target.model, PRECISION, recipe.target.revision, commit)
     refuse_type(target.facts.model_type, folder / CONFIG)
+    check_constraints(recipe, target)
     return target
 
 

@@ -1,12 +1,11 @@
 """Rotary frequencies that depend on the length of a sequence: how long texts may be, and what a plan says of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
-from speccompile.compiler.checkpoints.multimodal import TEXT
 from speccompile.plan.plan import ModelPlan
 from speccompile.recipe.cache_schema import Cache
+from speccompile.recipe.cache_sizes import text_config
 from speccompile.recipe.schema import Recipe
 
 _ORIGINAL = "original_max_position_embeddings"
@@ -40,7 +39,7 @@ def check_long_factors(recipe: Recipe, target: ModelPlan, max_length: int) -> No
 
 def limit_hint(model: ModelPlan) -> str:
     """Return what a model's position scaling has to do with the limit of its positions, "" for nothing."""
-    if any(_kind(each) == "dynamic" for each in _scalings(_config(model))):
+    if any(_kind(each) == "dynamic" for each in _scalings(text_config(model))):
         return (
             "; its scaling 'dynamic' has other frequencies for every length beyond, and cached keys have those of one"
         )
@@ -49,7 +48,7 @@ def limit_hint(model: ModelPlan) -> str:
 
 def rope_notes(model: ModelPlan, max_length: int) -> Iterator[str]:
     """Yield notes on caches that reach beyond the length that a model's position scaling begins with."""
-    config = _config(model)
+    config = text_config(model)
     if lengths := [length for length in _switches(model) if length < max_length]:
         yield (
             f"'{model.reference}' has longrope: cache.max_length {max_length} is beyond {min(lengths)} positions, so "
@@ -68,7 +67,7 @@ def rope_notes(model: ModelPlan, max_length: int) -> Iterator[str]:
 
 def _switches(model: ModelPlan) -> Iterator[int]:
     """Yield the lengths beyond which a model's longrope has its second list of factors."""
-    config = _config(model)
+    config = text_config(model)
     for scaling in _scalings(config):
         length = scaling.get(_ORIGINAL) or config.get(_ORIGINAL)
         same = scaling.get("long_factor") == scaling.get("short_factor")
@@ -76,7 +75,7 @@ def _switches(model: ModelPlan) -> Iterator[int]:
             yield length
 
 
-def _scalings(config: dict[str, Any]) -> list[dict[str, Any]]:
+def _scalings(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the position scalings of a config: one, or one for each kind of layer."""
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     return [rope, *(each for each in rope.values() if isinstance(each, dict))] if isinstance(rope, dict) else []
@@ -84,8 +83,3 @@ def _scalings(config: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _kind(scaling: dict[str, Any]) -> object:
     return scaling.get("rope_type") or scaling.get("type")
-
-
-def _config(model: ModelPlan) -> dict[str, Any]:
-    written = read_json_object(model.folder / CONFIG) or {}
-    return written.get(TEXT) or written

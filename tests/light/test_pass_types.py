@@ -1,4 +1,4 @@
-"""What passes do where a graph leaves a type or a size open."""
+"""Passes on graphs that leave a type or a size open."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What libFuzzer has found in the runtime in C++, and scripts/fuzz, which looks for more."""
+"""Inputs that libFuzzer has found in the runtime in C++, and scripts/fuzz, which looks for more."""
 
 import re
 import shutil

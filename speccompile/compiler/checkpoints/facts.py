@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 from speccompile.compiler.checkpoints.encoder_decoder import decoder_sizes, is_encoder_decoder, read_source_facts
 from speccompile.compiler.checkpoints.gguf.block_types import EXPERTS, QUANTIZED
 from speccompile.compiler.checkpoints.gguf.conversion import read_index
-from speccompile.compiler.checkpoints.json_files import CONFIG, GENERATION_CONFIG
+from speccompile.compiler.checkpoints.json_files import CONFIG, GENERATION_CONFIG, config_count
 from speccompile.compiler.checkpoints.known_types import refuse_other_models
 from speccompile.compiler.checkpoints.layer_shapes import check_layers
 from speccompile.compiler.checkpoints.layer_types import check_layer_types
@@ -75,11 +75,11 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
         model_type=_model_type(config, folder),
         vocabulary_size=_vocabulary_size(sizes, None if decoder is None else embedding_rows(tensors), folder),
         positions=_positions(sizes),
-        layers=_count(sizes, LAYER_KEYS),
+        layers=config_count(sizes, *LAYER_KEYS),
         eos_token_ids=_eos_token_ids(folder),
         weight_bytes=sum(tensor.size for tensor in tensors.values()),
         tokenizer=is_present(folder / TOKENIZER),
-        hidden_size=_count(sizes, HIDDEN_KEYS),
+        hidden_size=config_count(sizes, *HIDDEN_KEYS),
         left_out=len(stored) - len(tensors),
         quantization=_gguf_types(folder) if quantized is None else quantized.text,
         groups_of_4_bits=None if quantized is None else quantized.groups_of_4_bits,
@@ -89,7 +89,7 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
         source=source,
     )
     # The layers of an encoder are numbered as the decoder's are.
-    check_shapes(folder, tensors, facts.vocabulary_size, None if source else _count(sizes, STORED_LAYER_KEYS))
+    check_shapes(folder, tensors, facts.vocabulary_size, None if source else config_count(sizes, *STORED_LAYER_KEYS))
     if quantized is None:  # else their shapes are those of a packed form
         check_layers(folder, sizes, tensors)
     return (
@@ -129,7 +129,7 @@ def _has_codes(folder: Path, tensors: Mapping[str, StoredTensor]) -> bool:
 def _positions(sizes: dict[str, Any]) -> int | None:
     """Return the length of the longest sequence; with a scaling that a factor extends, which many configs name beside
     the length before it, the scaled one."""
-    written, rope = _count(sizes, POSITION_KEYS), sizes.get("rope_parameters") or sizes.get("rope_scaling")
+    written, rope = config_count(sizes, *POSITION_KEYS), sizes.get("rope_parameters") or sizes.get("rope_scaling")
     if written is None or not isinstance(rope, dict) or (rope.get("rope_type") or rope.get("type")) not in EXTENDED:
         return written
     factor, original = rope.get("factor"), rope.get("original_max_position_embeddings") or written
@@ -214,11 +214,6 @@ def _check_sizes(config: dict[str, Any], path: Path) -> None:
         value = config.get(name)
         if isinstance(value, bool | float | str) or (isinstance(value, int) and value < 0):
             raise wrong(path, f"{name}: {value!r}", "a whole number")
-
-
-def _count(config: dict[str, Any], names: tuple[str, ...]) -> int | None:
-    """Return the positive number under the first of these names, or None."""
-    return next((config[name] for name in names if _is_count(config.get(name))), None)
 
 
 def _is_count(value: object) -> TypeGuard[int]:

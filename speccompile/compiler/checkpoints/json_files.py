@@ -23,3 +23,8 @@ def generation_rules(folder: Path, config: Mapping[str, Any]) -> Mapping[str, An
     """Return what says how a checkpoint writes: its generation_config.json, or, without one, its config. transformers
     reads one of both alone."""
     return read_json_object(folder / GENERATION_CONFIG) or config
+
+
+def config_count(config: Mapping[str, Any], *names: str) -> int | None:
+    """Return the first positive whole number that a config has under one of these names; None if it has none."""
+    return next((found for name in names if type(found := config.get(name)) is int and found > 0), None)

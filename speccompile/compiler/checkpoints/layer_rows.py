@@ -4,6 +4,7 @@ has looked. Where a config leaves a size to its model's class, the largest that 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from speccompile.compiler.checkpoints.json_files import config_count
 from speccompile.compiler.checkpoints.states import LISTS, WITHOUT_ATTENTION
 from speccompile.compiler.checkpoints.windows import attention_windows
 
@@ -26,7 +27,7 @@ def layer_rows(config: Mapping[str, Any], layers: int) -> tuple[LayerRows, ...]:
     """Return the rows of the layers that have keys and values of their own. config: of the text decoder."""
     if config.get("model_type") in WITHOUT_ATTENTION:
         return ()
-    shared = _count(config, "num_kv_shared_layers") or 0  # the last ones read the rows of others
+    shared = config_count(config, "num_kv_shared_layers") or 0  # the last ones read the rows of others
     windows, kinds = attention_windows(config, layers), _kinds(config, layers)
     return tuple(
         _rows(config, layer, kinds[layer], windows[layer])
@@ -46,8 +47,8 @@ def _kinds(config: Mapping[str, Any], layers: int) -> tuple[str, ...]:
 
 def _attending(config: Mapping[str, Any], layers: int) -> Iterator[int]:
     """Yield the layers that attend, of a config without a list of kinds."""
-    indices, period = config.get("attn_layer_indices"), _count(config, "attn_layer_period")
-    every = _count(config, "full_attention_interval")
+    indices, period = config.get("attn_layer_indices"), config_count(config, "attn_layer_period")
+    every = config_count(config, "full_attention_interval")
     for layer in range(layers):
         if isinstance(indices, list):  # Bamba
             attends = layer in indices
@@ -60,24 +61,20 @@ def _attending(config: Mapping[str, Any], layers: int) -> Iterator[int]:
 
 
 def _rows(config: Mapping[str, Any], layer: int, kind: str, window: int) -> LayerRows:
-    if (rank := _count(config, "kv_lora_rank")) is not None:  # latent attention: one row for all heads
-        return LayerRows(1, rank, _count(config, "qk_rope_head_dim") or 0, window)
-    heads = _count(config, "decoder_attention_heads", "num_attention_heads", "n_head", "num_heads") or 1
-    hidden = _count(config, "hidden_size", "n_embd", "d_model") or 0
-    width = _count(config, "kv_channels", "d_kv", "head_dim", "attention_head_dim") or hidden // heads
-    keys = 1 if config.get("multi_query") else _count(config, "num_key_value_heads", "num_kv_heads") or heads
-    if kind == FULL and (size := _count(config, "global_head_dim")) is not None:  # Gemma 4
+    if (rank := config_count(config, "kv_lora_rank")) is not None:  # latent attention: one row for all heads
+        return LayerRows(1, rank, config_count(config, "qk_rope_head_dim") or 0, window)
+    heads = config_count(config, "decoder_attention_heads", "num_attention_heads", "n_head", "num_heads") or 1
+    hidden = config_count(config, "hidden_size", "n_embd", "d_model") or 0
+    width = config_count(config, "kv_channels", "d_kv", "head_dim", "attention_head_dim") or hidden // heads
+    keys = 1 if config.get("multi_query") else config_count(config, "num_key_value_heads", "num_kv_heads") or heads
+    if kind == FULL and (size := config_count(config, "global_head_dim")) is not None:  # Gemma 4
         width = size
-        keys = (_count(config, "num_global_key_value_heads") if config.get("attention_k_eq_v", True) else None) or keys
+        if config.get("attention_k_eq_v", True):
+            keys = config_count(config, "num_global_key_value_heads") or keys
     if kind != FULL and config.get("model_type") == "mimo_v2_flash":
         keys *= 2
     own = config.get("per_layer_config")
     differs = own.get(str(layer)) if isinstance(own, dict) else None
     if isinstance(differs, dict):
-        width, keys = _count(differs, "head_dim") or width, _count(differs, "num_key_value_heads") or keys
-    return LayerRows(keys, width, _count(config, "v_head_dim") or width, window)
-
-
-def _count(config: Mapping[str, Any], *names: str) -> int | None:
-    """Return the first of these numbers that a config has."""
-    return next((found for name in names if type(found := config.get(name)) is int and found > 0), None)
+        width, keys = config_count(differs, "head_dim") or width, config_count(differs, "num_key_value_heads") or keys
+    return LayerRows(keys, width, config_count(config, "v_head_dim") or width, window)

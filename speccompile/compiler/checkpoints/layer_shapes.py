@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from speccompile.compiler.checkpoints.json_files import CONFIG
+from speccompile.compiler.checkpoints.json_files import CONFIG, config_count
 from speccompile.compiler.checkpoints.weights import StoredTensor
 from speccompile.errors import CheckpointError, UnsupportedModelError
 
@@ -92,23 +92,23 @@ def _sizes(
     config: Mapping[str, Any], tensors: Mapping[str, StoredTensor]
 ) -> Iterator[tuple[str, tuple[_Size | None, _Size | None]]]:
     """Yield the kind of a weight, and its rows and columns; None where the config leaves them to transformers."""
-    hidden = _count(config, "hidden_size")
+    hidden = config_count(config, "hidden_size")
     if hidden is None:
         return
     width, kind = _Size("hidden_size", hidden), config["model_type"]
     yield "embedding", (None, width)
-    inner = _count(config, "intermediate_size")
+    inner = config_count(config, "intermediate_size")
     if inner is not None:
         middle = _Size("intermediate_size", inner)
         if kind in DENSE:
             yield from (("gate", (middle, width)), ("up", (middle, width)), ("down", (width, middle)))
         if kind in GATE_UP:
             yield from (("gate_up", (_Size(middle.key, 2 * inner, 2), width)), ("down", (width, middle)))
-    heads, head = _count(config, "num_attention_heads"), _count(config, "head_dim")
+    heads, head = config_count(config, "num_attention_heads"), config_count(config, "head_dim")
     if head is None and heads and config.get("head_dim") is None and kind in DERIVED_HEADS:
         head = hidden // heads
     if heads and head:
-        yield from _attention_sizes(width, heads, head, _count(config, "num_key_value_heads"), tensors)
+        yield from _attention_sizes(width, heads, head, config_count(config, "num_key_value_heads"), tensors)
 
 
 def _attention_sizes(
@@ -136,11 +136,6 @@ def _shape(tensors: Mapping[str, StoredTensor], kind: str) -> tuple[int, int]:
         if (found := _LAYER.fullmatch(name)) and found[1] == kind and len(tensor.shape) == 2:
             return tensor.shape[0], tensor.shape[1]
     return 0, 0
-
-
-def _count(config: Mapping[str, Any], key: str) -> int | None:
-    value = config.get(key)
-    return value if type(value) is int and value > 0 else None
 
 
 def _check_rope(folder: Path, config: Mapping[str, Any]) -> None:
