@@ -6,8 +6,8 @@
 #pragma once
 
 #include "attention_rows.h"
+#include "attention_sums.h"
 #include "functions.h"
-#include "groups.h"
 #include "kernels.h"
 #include "scratch.h"
 #include "sums.h"
@@ -18,84 +18,66 @@ namespace SPECCOMPILE_PATH {
 
 // Rows of keys or values that are read together: as floats they fit the processor's nearest cache, where all queries that see
 // them find them.
-constexpr int64_t kRowsTogether = 32;
-// Queries whose weights are kept at a time.
-constexpr int64_t kQueriesTogether = 16;
-// Queries that a value is read for at a time.
-constexpr int kMixed = 4;
-
-// Products of a query with kWidth keys. kTiles: of their width, or 0 for any width. key: where each begins.
-template <int kTiles, class F>
-SPC_INLINE Vector products(const float* query, int64_t width, F key) {
-  Vector sums[kWidth];
-  const int64_t rest = kTiles ? 0 : width % kTile, whole = kTiles ? kTiles * kTile : width - rest;
-#pragma GCC unroll 16
-  for (int i = 0; i < kWidth; ++i) {
-    const auto* own = key(i);
-    Lanes sum = no_lanes();
-#pragma GCC unroll 8
-    for (int64_t d = 0; d < whole; d += kTile) add_product(sum, load_lanes(query + d), load_lanes(own + d));
-    if (rest) add_product(sum, load_lanes(query + whole, rest), load_lanes(own + whole, rest));
-    sums[i] = halved(sum);
-  }
-  return fold(sums);
+static int64_t rows_together(int64_t width) {
+  const int64_t fit = 4096 / width / kTile * kTile;
+  return fit < kTile ? kTile : fit < 4 * kTile ? fit : 4 * kTile;
 }
 
-// Products of a query with `count` keys side by side, times a scale, into scores or, where kAdds, added to them.
-template <int kTiles, bool kAdds, class E>
-static __attribute__((noinline)) void multiply_keys(const float* query, const E* keys, int64_t count, int64_t any_width, float by,
-                                                    float* scores) {
-  const Vector scale = broadcast(by);
-  const int64_t width = kTiles ? kTiles * kTile : any_width;
-  int64_t first = 0;
-  for (; first + kWidth <= count; first += kWidth) {
-    const E* const from = keys + first * width;
-    const Vector scaled = multiply(products<kTiles>(query, width, [&](int i) { return from + i * width; }), scale);
-    store(scores + first, kAdds ? add(load(scores + first), scaled) : scaled);
-  }
-  const int left = static_cast<int>(count - first);
-  if (left == 0) return;
-  const auto key = [&](int i) { return keys + (first + (i < left ? i : 0)) * width; };
-  const Vector scaled = multiply(products<kTiles>(query, width, key), scale);
-  store_some(scores + first, kAdds ? add(load_some(scores + first, left), scaled) : scaled, left);
-}
+// Rows whose scores are kept at a time: with those of all queries they fit the second cache, however long the text is.
+constexpr int64_t kScoresTogether = 512;
+// Queries whose scores are kept at a time: for all of them a row is read once, and its codes become floats once.
+constexpr int64_t kQueriesTogether = 64;
 
-template <bool kAdds, class E>
-static void multiply_any(const float* query, const E* keys, int64_t count, int64_t width, float by, float* scores) {
-  switch (width) {
-    case 64:
-      return multiply_keys<4, kAdds>(query, keys, count, width, by, scores);
-    case 128:
-      return multiply_keys<8, kAdds>(query, keys, count, width, by, scores);
-    default:
-      return multiply_keys<0, kAdds>(query, keys, count, width, by, scores);
+// Rows that are read next. Where many queries see a row, the processor does not foresee them, so rarely is one read: then each query asks
+// for some of them while it computes. All at once would wait for each other.
+class Next {
+ public:
+  template <class T>
+  Next(const Rows<T>& rows, const Seen& seen, int64_t i, int64_t count, int64_t queries) {
+    if (queries < kMany || i >= seen.count()) return;
+    const int64_t lines = count * rows.stride() * static_cast<int64_t>(sizeof(T)) / kLine;
+    at_ = reinterpret_cast<const char*>(rows.at(seen, i));
+    end_ = at_ + lines * kLine;
+    step_ = (lines + queries - 1) / queries * kLine;
   }
-}
+  // Ask for what falls to so many queries.
+  void fetch(int64_t queries) {
+    const char* const end = queries * step_ < end_ - at_ ? at_ + queries * step_ : end_;
+    for (; at_ < end; at_ += kLine) __builtin_prefetch(at_, 0, 2);
+  }
 
-// f(rows, first, count) for rows [first, last) of what is seen, a few at a time: floats, or codes where they are read once and
-// lie side by side.
+ private:
+  static constexpr int64_t kLine = 64, kMany = 8;
+  const char *at_ = nullptr, *end_ = nullptr;
+  int64_t step_ = 0;
+};
+
+// f(rows, first, count, next) for rows [first, last) of what `queries` see, a few at a time: floats, or codes where they lie side by
+// side and no more queries than `few` see them.
 template <class T, class F>
-static void for_rows(const Rows<T>& rows, const Seen& seen, int64_t first, int64_t last, bool is_shared, float* room, F f) {
+static void for_rows(const Rows<T>& rows, const Seen& seen, int64_t first, int64_t last, int64_t queries, int64_t few, float* room, F f) {
+  const int64_t most = rows_together(rows.width);
   for (int64_t count; first < last; first += count) {
-    count = last - first < kRowsTogether ? last - first : kRowsTogether;
+    count = last - first < most ? last - first : most;
+    Next next(rows, seen, first + count, most, queries);
     if constexpr (std::is_same_v<T, int8_t>) {
-      if (const T* const codes = is_shared ? nullptr : rows.together(seen, first, count)) {
-        f(codes, first, count);
+      if (const T* const codes = queries > few ? nullptr : rows.together(seen, first, count)) {
+        f(codes, first, count, next);
         continue;
       }
     }
-    f(rows.floats(seen, first, count, room), first, count);
+    f(rows.floats(seen, first, count, room), first, count, next);
   }
 }
 
 // Queries of one group of heads, in the order of tokens and heads, those of a token beside each other, which see the same
-// committed rows. Weights [tokens * heads, per_head]; factors and offsets [tokens * heads]: what the sums over weighted values are
-// multiplied by, and, of nibbles, what is added to them before. room: for rows as floats.
+// committed rows. Of each: the scores, then weights, of some rows [per_head], and what the softmax over the rows before has come to: the
+// highest score, the lanes of the sum of weights, and, of nibbles, what is added to the sum of weighted values. room: for rows as floats.
 struct Together {
   const Attention& a;
   const Seen* seen;  // [tokens]
   int64_t tokens, heads, first_query, query_stride, per_head;
-  float *weights, *factors, *offsets, *room;
+  float *weights, *highest, *sums, *offsets, *room;
 
   int64_t count() const { return tokens * heads; }
   // Return the start of a query's numbers [.., width].
@@ -103,98 +85,98 @@ struct Together {
   X* at(X* x, int64_t q, int64_t width) const {
     return x + (first_query + q / heads * query_stride + q % heads) * width;
   }
+  float* context(int64_t q, int64_t width) const { return at(a.context, q, width); }
+};
+
+// Rows [first, last) of what is seen.
+struct Part {
+  int64_t first, last;
+
+  // Return how many of a query's rows are among them.
+  int64_t count(const Seen& seen) const { return (seen.count() < last ? seen.count() : last) - first; }
 
   // f(first query, queries, what they see, first row, end of rows): the committed rows once for all, those in-step by token.
   template <class F>
-  void for_parts(F f) const {
-    if (seen->committed > 0) f(int64_t{0}, count(), *seen, int64_t{0}, seen->committed);
-    for (int64_t t = 0; t < tokens; ++t)
-      if (seen[t].in_step > 0) f(t * heads, heads, seen[t], seen[t].committed, seen[t].count());
+  void for_queries(const Together& g, F f) const {
+    const int64_t committed = g.seen->committed, behind = first > committed ? first : committed;
+    if (first < committed) f(int64_t{0}, g.count(), *g.seen, first, committed < last ? committed : last);
+    for (int64_t t = 0; t < g.tokens; ++t)
+      if (behind < first + count(g.seen[t])) f(t * g.heads, g.heads, g.seen[t], behind, first + count(g.seen[t]));
   }
 };
 
 template <bool kAdds, class T>
-static void multiply(const Together& g, const Rows<T>& keys, int64_t column) {
+static void multiply(const Together& g, const Part& part, const Rows<T>& keys, int64_t column) {
   const int64_t query_width = attention_query_width(g.a);
-  g.for_parts([&](int64_t first_query, int64_t queries, const Seen& seen, int64_t first, int64_t last) {
-    for_rows(keys, seen, first, last, queries > 1, g.room, [&](const auto* rows, int64_t row, int64_t count) {
-      for (int64_t q = first_query; q < first_query + queries; ++q)
-        multiply_any<kAdds>(g.at(g.a.query, q, query_width) + column, rows, count, keys.width, g.a.scale, g.weights + q * g.per_head + row);
+  const bool is_whole = keys.width % kTile == 0;
+  part.for_queries(g, [&](int64_t first_query, int64_t queries, const Seen& seen, int64_t first, int64_t last) {
+    for_rows(keys, seen, first, last, queries, 1, g.room, [&](const auto* rows, int64_t row, int64_t count, Next& next) {
+      const int64_t end = first_query + queries;
+      const auto query = [&](int64_t q) { return g.at(g.a.query, q, query_width) + column; };
+      const auto scores = [&](int64_t q) { return g.weights + q * g.per_head + row - part.first; };
+      int64_t q = first_query;
+      if constexpr (!kAdds && kMultiplied > 1) {
+        for (; is_whole && q + kMultiplied <= end; q += kMultiplied) {
+          const float* several[kMultiplied];
+          float* into[kMultiplied];
+          for (int h = 0; h < kMultiplied; ++h) several[h] = query(q + h), into[h] = scores(q + h);
+          next.fetch(kMultiplied);
+          const int64_t done = multiply_any_some<kMultiplied>(several, rows, count, keys.width, g.a.scale, into);
+          for (int h = 0; h < kMultiplied && done < count; ++h)
+            multiply_any<false>(several[h], rows + done * keys.width, count - done, keys.width, g.a.scale, into[h] + done);
+        }
+      }
+      for (; q < end; ++q) {
+        next.fetch(1);
+        multiply_any<kAdds>(query(q), rows, count, keys.width, g.a.scale, scores(q));
+      }
     });
   });
 }
 
-// Products become the scores of what a query sees, filled up to whole tiles with what weighs nothing, however low the others are.
-static void finish_scores(const Attention& a, const Seen& seen, float* scores) {
+// Products become the scores of `count` rows that a query sees, from row `first` on, filled up to whole tiles with what weighs nothing,
+// however low the others are.
+static void finish_scores(const Attention& a, const Seen& seen, int64_t first, int64_t count, float* scores) {
   const Vector cap = broadcast(a.softcap);
-  const int64_t count = seen.count();
   if (a.softcap > 0.0f) {
     for (int64_t i = 0; i < count; i += kWidth) store(scores + i, multiply(cap, tangent(divide(load(scores + i), cap))));
   }
-  for (int64_t i = 0; i < seen.in_step; ++i) scores[seen.committed + i] += seen.bias[i];
+  for (int64_t i = first < seen.committed ? seen.committed - first : 0; i < count; ++i) scores[i] += seen.bias[first + i - seen.committed];
   for (int64_t i = count; i < tiles(count) * kTile; ++i) scores[i] = -__builtin_inff();
 }
 
-// Scores become e^(score - largest). Returns one over their sum; the sink, or null, is one score more, of no row. count: a
-// multiple of sixteen.
-static float soften(float* scores, int64_t count, const float* sink) {
+static float power(float x) {
+  float all[kWidth];
+  store(all, exponential(broadcast(x)));
+  return all[0];
+}
+
+// Scores become e^(score - highest), the highest of these and of what came before, and are added to the sums. Returns what the earlier
+// sums are to be multiplied by, those of weights have been. count: a multiple of sixteen.
+static float soften(float* scores, int64_t count, float* highest, float* sums) {
   Vector most = load(scores);
   for (int64_t i = kWidth; i < count; i += kWidth) most = largest(most, load(scores + i));
   float all[kWidth];
   store(all, most);
-  float top = sink ? *sink : all[0];
-  for (float each : all) top = top > each ? top : each;
-  const Vector shift = broadcast(top);
-  Lanes sum = no_lanes();
+  const float before = *highest;
+  for (float each : all) *highest = *highest > each ? *highest : each;
+  const float factor = before < *highest ? power(before - *highest) : 1.0f;
+  const Vector shift = broadcast(*highest), by = broadcast(factor);
+  Lanes sum = lanewise(load_lanes(sums), [&](Vector x) { return multiply(x, by); });
   for (int64_t i = 0; i < count; i += kTile) {
     const Lanes weights = lanewise(load_lanes(scores + i), [&](Vector x) { return exponential(subtract(x, shift)); });
     store_lanes(scores + i, weights);
     sum = lanewise(sum, weights, [](Vector x, Vector y) { return add(x, y); });
   }
-  if (!sink) return 1.0f / sum_of(sum);
-  store(all, exponential(subtract(broadcast(*sink), shift)));
-  return 1.0f / (sum_of(sum) + all[0]);
-}
-
-// C vectors of the contexts of H queries, from a column on: `count` values side by side, weighted, are added.
-template <int H, int C, class E>
-static void mix(const E* values, int64_t count, int64_t width, const float* const* weights, int64_t column, float* const* contexts) {
-  Vector sums[H][C];
-  SPC_UNROLL for (int h = 0; h < H; ++h)
-    SPC_UNROLL for (int c = 0; c < C; ++c) sums[h][c] = load(contexts[h] + column + c * kWidth);
-  const E* value = values + column;
-#pragma GCC unroll 2
-  for (int64_t i = 0; i < count; ++i, value += width) {
-    Vector columns[C];
-    SPC_UNROLL for (int c = 0; c < C; ++c) columns[c] = load(value + c * kWidth);
-    SPC_UNROLL for (int h = 0; h < H; ++h) {
-      const Vector weight = broadcast(weights[h][i]);
-      SPC_UNROLL for (int c = 0; c < C; ++c) sums[h][c] = fma(weight, columns[c], sums[h][c]);
-    }
-  }
-  SPC_UNROLL for (int h = 0; h < H; ++h)
-    SPC_UNROLL for (int c = 0; c < C; ++c) store(contexts[h] + column + c * kWidth, sums[h][c]);
-}
-
-template <int H, class E>
-static void mix_queries(const E* values, int64_t count, int64_t width, const float* const* weights, float* const* contexts) {
-  constexpr int C = H > 2 && !kManyRegisters ? 2 : 4;
-  int64_t column = 0;
-  for (; column + C * kWidth <= width; column += C * kWidth) mix<H, C>(values, count, width, weights, column, contexts);
-  for (; column + kWidth <= width; column += kWidth) mix<H, 1>(values, count, width, weights, column, contexts);
-  const int left = static_cast<int>(width - column);
-  for (int h = 0; left > 0 && h < H; ++h) {  // the columns behind the last whole vector
-    Vector sum = load_some(contexts[h] + column, left);
-    for (int64_t i = 0; i < count; ++i) sum = fma(broadcast(weights[h][i]), load_some(values + i * width + column, left), sum);
-    store_some(contexts[h] + column, sum, left);
-  }
+  store_lanes(sums, sum);
+  return factor;
 }
 
 template <class T>
-static void mix_all(const Together& g, const Rows<T>& values) {
+static void mix_all(const Together& g, const Part& part, const Rows<T>& values) {
   const int64_t width = values.width;
-  g.for_parts([&](int64_t first_query, int64_t queries, const Seen& seen, int64_t first, int64_t last) {
-    for_rows(values, seen, first, last, queries > kMixed, g.room, [&](const auto* rows, int64_t row, int64_t count) {
+  part.for_queries(g, [&](int64_t first_query, int64_t queries, const Seen& seen, int64_t first, int64_t last) {
+    for_rows(values, seen, first, last, queries, kMixed, g.room, [&](const auto* rows, int64_t row, int64_t count, Next& next) {
       int64_t q = first_query;
       const auto mix_some = [&](auto some) {
         constexpr int H = decltype(some)::value;
@@ -202,9 +184,10 @@ static void mix_all(const Together& g, const Rows<T>& values) {
           const float* weights[H];
           float* contexts[H];
           for (int h = 0; h < H; ++h) {
-            weights[h] = g.weights + (q + h) * g.per_head + row;
-            contexts[h] = g.at(g.a.context, q + h, width);
+            weights[h] = g.weights + (q + h) * g.per_head + row - part.first;
+            contexts[h] = g.context(q + h, width);
           }
+          next.fetch(H);
           mix_queries<H>(rows, count, width, weights, contexts);
         }
       };
@@ -215,29 +198,53 @@ static void mix_all(const Together& g, const Rows<T>& values) {
   });
 }
 
-// tails: the rest of the keys, or null. sinks: of the heads, or null.
+static void multiply_all(float* x, int64_t count, float by) {
+  for (int64_t i = 0; i < count; ++i) x[i] *= by;
+}
+
+// Add what some rows weigh, and their weighted values, to what the rows before have come to.
 template <class K, class T>
-static void attend_rows(const Together& g, const Rows<K>& keys, const Rows<T>& values, const Rows<K>* tails, const float* sinks) {
-  multiply<false>(g, keys, 0);
-  if constexpr (Rows<K>::kAreCodes)
-    for (int64_t q = 0; q < g.count(); ++q) keys.scale(g.seen[q / g.heads], g.weights + q * g.per_head);
-  if (tails) multiply<true>(g, *tails, keys.width);
+static void attend_part(const Together& g, const Part& part, const Rows<K>& keys, const Rows<T>& values, const Rows<K>* tails) {
+  multiply<false>(g, part, keys, 0);
+  if constexpr (Rows<K>::kAreCodes) {
+    for (int64_t q = 0; q < g.count(); ++q) {
+      const Seen& seen = g.seen[q / g.heads];
+      if (part.count(seen) > 0) keys.scale(seen, part.first, part.count(seen), g.weights + q * g.per_head);
+    }
+  }
+  if (tails) multiply<true>(g, part, *tails, keys.width);
   for (int64_t q = 0; q < g.count(); ++q) {
     const Seen& seen = g.seen[q / g.heads];
-    float *const weights = g.weights + q * g.per_head, *const context = g.at(g.a.context, q, values.width);
-    for (int64_t i = 0; i < values.width; ++i) context[i] = 0.0f;
-    if (seen.count() == 0) continue;
-    finish_scores(g.a, seen, weights);
-    g.factors[q] = soften(weights, tiles(seen.count()) * kTile, sinks ? sinks + q % g.heads : nullptr);
-    if constexpr (Rows<T>::kAreNibbles) g.offsets[q] = values.scale_nibbles(seen, weights);
-    else if constexpr (Rows<T>::kAreCodes) values.scale(seen, weights);
+    const int64_t count = part.count(seen);
+    if (count <= 0) continue;
+    float* const weights = g.weights + q * g.per_head;
+    finish_scores(g.a, seen, part.first, count, weights);
+    const float factor = soften(weights, tiles(count) * kTile, g.highest + q, g.sums + q * kTile);
+    if (factor != 1.0f) multiply_all(g.context(q, values.width), values.width, factor);
+    if constexpr (Rows<T>::kAreNibbles) g.offsets[q] = g.offsets[q] * factor + values.scale_nibbles(seen, part.first, count, weights);
+    else if constexpr (Rows<T>::kAreCodes) values.scale(seen, part.first, count, weights);
   }
-  mix_all(g, values);
+  mix_all(g, part, values);
+}
+
+// tails: the rest of the keys, or null. sinks: of the heads, or null; a sink is one score more, of no row.
+template <class K, class T>
+static void attend_rows(const Together& g, const Rows<K>& keys, const Rows<T>& values, const Rows<K>* tails, const float* sinks) {
+  int64_t longest = 0;
+  for (int64_t t = 0; t < g.tokens; ++t) longest = g.seen[t].count() > longest ? g.seen[t].count() : longest;
   for (int64_t q = 0; q < g.count(); ++q) {
-    float* const context = g.at(g.a.context, q, values.width);
-    const float offset = Rows<T>::kAreNibbles ? g.offsets[q] : 0.0f;
+    g.highest[q] = sinks ? sinks[q % g.heads] : -__builtin_inff();
+    g.offsets[q] = 0.0f;
+    store_lanes(g.sums + q * kTile, no_lanes());
+    std::memset(g.context(q, values.width), 0, static_cast<size_t>(values.width) * sizeof(float));
+  }
+  for (int64_t first = 0; first < longest; first += kScoresTogether) attend_part(g, Part{first, first + kScoresTogether}, keys, values, tails);
+  for (int64_t q = 0; q < g.count(); ++q) {
     if (g.seen[q / g.heads].count() == 0) continue;
-    for (int64_t i = 0; i < values.width; ++i) context[i] = (Rows<T>::kAreNibbles ? context[i] + offset : context[i]) * g.factors[q];
+    float* const context = g.context(q, values.width);
+    const float sink = sinks ? power(sinks[q % g.heads] - g.highest[q]) : 0.0f;
+    const float factor = 1.0f / (sum_of(load_lanes(g.sums + q * kTile)) + sink);
+    for (int64_t i = 0; i < values.width; ++i) context[i] = (Rows<T>::kAreNibbles ? context[i] + g.offsets[q] : context[i]) * factor;
   }
 }
 
@@ -273,23 +280,24 @@ static int64_t see_the_same(const Seen* seen, int64_t most) {
 }
 
 static bool attend(const Attention& a, int64_t first, int64_t last) {
-  const int64_t shared = a.heads / a.groups, apart = attention_groups(a), together = a.groups / apart;
-  const int64_t blocks = (a.tokens + kTokensTogether - 1) / kTokensTogether, fit = kQueriesTogether / shared;
-  const int64_t of_block = a.tokens < kTokensTogether ? a.tokens : kTokensTogether, most = fit > of_block ? of_block : fit > 1 ? fit : 1;
+  const int64_t shared = a.heads / a.groups, together = attention_tokens(a), blocks = (a.tokens + together - 1) / together;
+  const int64_t fit = kQueriesTogether / shared, of_block = a.tokens < together ? a.tokens : together;
+  const int64_t most = fit > of_block ? of_block : fit > 1 ? fit : 1, queries = most * shared;
   int64_t longest = 0;
   for (int64_t b = 0; b < a.batch; ++b) longest = a.length[b] > longest ? a.length[b] : longest;
-  longest = longest < a.capacity ? longest : a.capacity;
-  const int64_t per_head = tiles(longest + a.rows) * kTile;
+  longest = (longest < a.capacity ? longest : a.capacity) + a.rows;
+  const int64_t per_head = tiles(longest < kScoresTogether ? longest : kScoresTogether) * kTile;
   Nearby nearby;
-  const Scratch<int64_t> rows(kTokensTogether * a.rows, &nearby);
-  const Scratch<float> bias(kTokensTogether * a.rows, &nearby), factors(2 * most * shared, &nearby);
-  const Scratch<float> room(kRowsTogether * (a.key_width > a.value_width ? a.key_width : a.value_width), &nearby);
-  const Scratch<float> weights(most * shared * per_head, &nearby);
-  if (!rows.data || !bias.data || !factors.data || !weights.data || !room.data) return false;
+  const Scratch<int64_t> rows(together * a.rows, &nearby);
+  const Scratch<float> bias(together * a.rows, &nearby), states((2 + kTile) * queries, &nearby);
+  const int64_t widest = a.key_width > a.value_width ? a.key_width : a.value_width, narrowest = a.key_width + a.value_width - widest;
+  const Scratch<float> room(rows_together(narrowest) * widest, &nearby);
+  const Scratch<float> weights(queries * per_head, &nearby);
+  if (!rows.data || !bias.data || !states.data || !weights.data || !room.data) return false;
+  float *const sums = states.data, *const highest = sums + kTile * queries, *const offsets = highest + queries;
   for (int64_t unit = first; unit < last; ++unit) {
-    const int64_t group = unit % apart, block = unit / apart % blocks, b = unit / apart / blocks;
-    const int64_t token = block * kTokensTogether;
-    const int64_t count = a.tokens - token < kTokensTogether ? a.tokens - token : kTokensTogether;
+    const int64_t group = unit % a.groups, block = unit / a.groups % blocks, b = unit / a.groups / blocks;
+    const int64_t token = block * together, count = a.tokens - token < together ? a.tokens - token : together;
     Seen seen[kTokensTogether];
     for (int64_t t = 0; t < count; ++t) {
       seen[t].rows = rows.data + t * a.rows;
@@ -298,10 +306,8 @@ static bool attend(const Attention& a, int64_t first, int64_t last) {
     }
     for (int64_t t = 0, some; t < count; t += some) {
       some = see_the_same(seen + t, count - t < most ? count - t : most);
-      for (int64_t g = group * together; g < (group + 1) * together; ++g) {
-        const int64_t query = (b * a.tokens + token + t) * a.heads + g * shared;
-        attend_group({a, seen + t, some, shared, query, a.heads, per_head, weights.data, factors.data, factors.data + most * shared, room.data}, b, g);
-      }
+      const int64_t query = (b * a.tokens + token + t) * a.heads + group * shared;
+      attend_group({a, seen + t, some, shared, query, a.heads, per_head, weights.data, highest, sums, offsets, room.data}, b, group);
     }
   }
   return true;

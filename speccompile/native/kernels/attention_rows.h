@@ -57,23 +57,36 @@ struct Rows {
     return room;
   }
 
-  // x [rows that are seen] times the rows' scales.
-  void scale(const Seen& seen, float* x) const {
-    scale_each(x, scales + seen.begin, seen.turn);
-    scale_each(x + seen.turn, scales, seen.committed - seen.turn);
-    for (int64_t i = 0; i < seen.in_step; ++i) x[seen.committed + i] *= in_step_scales[seen.rows[i]];
+  // f(scales of the first row, rows) for the parts of `count` rows from row `first` on whose scales lie side by side.
+  template <class F>
+  void for_scales(const Seen& seen, int64_t first, int64_t count, F f) const {
+    const int64_t last = first + count, turn = seen.turn < last ? seen.turn : last, committed = seen.committed < last ? seen.committed : last;
+    if (first < turn) f(scales + kPacked * (seen.begin + first), turn - first);
+    if (first < turn) first = turn;
+    if (first < committed) f(scales + kPacked * (first - seen.turn), committed - first);
+    if (first < committed) first = committed;
+    for (; first < last; ++first) f(in_step_scales + kPacked * seen.rows[first - seen.committed], int64_t{1});
+  }
+
+  // x [count], of the rows that are seen from row `first` on, times the rows' scales.
+  void scale(const Seen& seen, int64_t first, int64_t count, float* x) const {
+    for_scales(seen, first, count, [&](const float* by, int64_t rows) {
+      scale_each(x, by, rows);
+      x += rows;
+    });
   }
 
   // The same of nibbles, whose rows have a scale and what a code of 0 stands for. Returns the sum of x times the latter: lane by
   // lane, then over the lanes in order.
-  float scale_nibbles(const Seen& seen, float* x) const {
+  float scale_nibbles(const Seen& seen, int64_t first, int64_t count, float* x) const {
     float sums[kTile] = {};
     int64_t i = 0;
     const auto one = [&](const float* by) {
       sums[i % kTile] += x[i] * by[1];
       x[i++] *= by[0];
     };
-    const auto part = [&](const float* by, int64_t end) {
+    for_scales(seen, first, count, [&](const float* by, int64_t rows) {
+      const int64_t end = i + rows;
       for (; i < end && i % kTile; by += 2) one(by);
       Lanes its = load_lanes(sums);
       for (; i + kTile <= end; i += kTile, by += 2 * kTile) {
@@ -87,10 +100,7 @@ struct Rows {
       }
       store_lanes(sums, its);
       for (; i < end; by += 2) one(by);
-    };
-    part(scales + 2 * seen.begin, seen.turn);
-    part(scales, seen.committed);
-    for (int64_t row = 0; row < seen.in_step; ++row) one(in_step_scales + 2 * seen.rows[row]);
+    });
     float sum = 0.0f;
     for (const float each : sums) sum += each;
     return sum;

@@ -73,8 +73,8 @@ struct BlockProduct {
 // Attention over [committed rows | in-step rows]: step/ops.py, attend. query [B, T, N, D], key_rows [B, G, R, D],
 // value_rows [B, G, R, E], key_cache [B, G, S, D], value_cache [B, G, S, E], length [B], positions [B, T], bias
 // [B, 1, T, R], context [B, T, N, E]; sinks [N]: scores that join the softmax and belong to no row, or null. Latent: a key is
-// the two rows one behind the other, its value the first of them; query [B, T, N, D + E], context [B, T, N, D]. A unit is a few tokens of a row of the batch, of one group of query heads where the
-// tokens are few: see `attention_units`. Rows and caches are floats, or codes with a scale for each row of a group.
+// the two rows one behind the other, its value the first of them; query [B, T, N, D + E], context [B, T, N, D]. A unit is a few tokens of a row of the batch, of one
+// group of query heads. Rows and caches are floats, or codes with a scale for each row of a group.
 struct Codes {
   const int8_t *key_rows, *value_rows, *key_cache, *value_cache;
   const float *key_row_scales, *value_row_scales, *key_scales, *value_scales;  // [B, G, R], [B, G, S]; of Nibbles two a row
@@ -118,14 +118,18 @@ struct Normalization {
   bool subtracts_mean;
 };
 
-constexpr int64_t kTokensTogether = 8;
+constexpr int64_t kTokensTogether = 32;
 
 static inline int64_t attention_query_width(const Attention& a) { return a.key_width + (a.is_latent ? a.value_width : 0); }
 
-static inline int64_t attention_groups(const Attention& a) { return a.tokens > kTokensTogether ? 1 : a.groups; }
+// Tokens of a unit: as many as read a row together, and fewer where more heads share it.
+static inline int64_t attention_tokens(const Attention& a) {
+  const int64_t shared = a.heads / a.groups;
+  return shared > 4 ? kTokensTogether / 4 : kTokensTogether / shared;
+}
 
 static inline int64_t attention_units(const Attention& a) {
-  return a.batch * ((a.tokens + kTokensTogether - 1) / kTokensTogether) * attention_groups(a);
+  return a.batch * a.groups * ((a.tokens + attention_tokens(a) - 1) / attention_tokens(a));
 }
 
 enum class Activation : int64_t { kSilu = 0, kGeluTanh = 1 };

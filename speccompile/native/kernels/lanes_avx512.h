@@ -120,11 +120,14 @@ struct Bytes {
   __m512i v;
 };
 
-SPC_INLINE Bytes load_bytes(const uint8_t* p) {
-  Bytes x{_mm512_loadu_si512(p)};
-  asm("" : "+v"(x.v));  // once, whatever is done with it: loads are what bounds products here
+// Loaded once, whatever is done with it: loads are what bounds products here.
+template <class V>
+SPC_INLINE V once(V x) {
+  asm("" : "+v"(x.v));
   return x;
 }
+
+SPC_INLINE Bytes load_bytes(const uint8_t* p) { return once(Bytes{_mm512_loadu_si512(p)}); }
 SPC_INLINE Bytes low_nibbles(Bytes x) { return {_mm512_and_si512(x.v, _mm512_set1_epi8(15))}; }
 SPC_INLINE Bytes high_nibbles(Bytes x) {
   return {_mm512_and_si512(_mm512_srli_epi16(x.v, 4), _mm512_set1_epi8(15))};

@@ -89,7 +89,7 @@ void check_near(const Inputs& in, const std::string& what) {
   for (int64_t i = 0; i < a.batch * a.tokens * a.heads; ++i) {
     attend_in_doubles(a, i / a.heads / a.tokens, i / a.heads % a.tokens, i % a.heads, context.data);
     for (int64_t d = 0; d < width; ++d)
-      CHECK(std::fabs(static_cast<double>(in.context[i * width + d]) - context[d]) < 2e-6,
+      CHECK(std::fabs(static_cast<double>(in.context[i * width + d]) - context[d]) < 2e-6 * std::max(1.0, std::fabs(context[d])),
             "%s: head %lld gives %a, expected %a", what.c_str(), static_cast<long long>(i),
             static_cast<double>(in.context[i * width + d]), context[d]);
   }
@@ -120,5 +120,12 @@ int main() {
     for (const bool has_sinks : {false, true}) test_attention({2, 3, 6, 1, 5, 37, width, 129 - width, 0, 0.0f, has_sinks, true});
   }
   for (const int64_t capacity : {1, 2, 15, 16, 17, 31, 33, 200}) test_attention({2, 2, 1, 1, 3, capacity, 24, 20, 0, 0.0f});
+  // more rows than scores are kept of, so that a later one can be the highest, and tokens on either side of a unit's end
+  for (const int64_t tokens : {1, 5, 33, 70})
+    for (const int64_t width : {48, 64}) {
+      test_attention({1, tokens, 4, 2, tokens, 1100, width, 128, 0, 0.0f, width == 64});
+      test_attention({2, tokens, 5, 1, tokens + 3, 560, width, 65, 530, 20.0f});
+      test_attention({1, tokens, 12, 1, tokens, 1030, width - 40, 16, 0, 0.0f, false, true});
+    }
   return 0;
 }
