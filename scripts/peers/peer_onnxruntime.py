@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from common import Form, Generated, Peer, main, stepwise, with_tokenizer
+from common import LONGEST, Form, Generated, Peer, main, stepwise, with_positions, with_tokenizer
 
 FORMS = {
     "fp32": Form("fp32", "fp32", {"precision": "fp32"}),
@@ -18,7 +18,9 @@ FORMS = {
     "int8, block 128": Form("8-bit", "int8-128", {"precision": "int8", "block_size": 128}),
     "int4, block 32": Form("4-bit", "int4-32", {"precision": "int4", "block_size": 32}),
     "int4, block 128": Form("4-bit", "int4-128", {"precision": "int4", "block_size": 128}),
-    "int4, block 128, its default caches": Form("long", "int4-128", {"precision": "int4", "block_size": 128}),
+    "int4, block 128, its default caches": Form(
+        "long", "int4-128-long", {"precision": "int4", "block_size": 128}, {"positions": LONGEST}
+    ),
 }
 
 
@@ -26,6 +28,8 @@ def prepare(model: Path, folder: Path, form: Form) -> None:
     extra = [f"{name}={value}" for name, value in form.conversion.items() if name != "precision"]
     with TemporaryDirectory() as scratch:
         source = with_tokenizer(model, Path(scratch) / "model")
+        if form.settings:  # its tables of angles are as long as the config says
+            source = with_positions(source, Path(scratch) / "longer", **form.settings)
         command = [
             *(sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", source, "-o", folder),
             *("-p", form.conversion["precision"], "-e", "cpu", "-c", Path(scratch) / "cache"),
