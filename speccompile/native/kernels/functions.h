@@ -7,9 +7,16 @@
 namespace speccompile {
 namespace SPECCOMPILE_PATH {
 
+// x times 2^n in two steps, since 2^n alone may be no number. A path may have one instruction for it.
+template <class V>
+SPC_INLINE V scaled(V x, V n) {
+  const V half = round(multiply(n, broadcast(0.5f)));
+  return multiply(multiply(x, power_of_two(half)), power_of_two(subtract(n, half)));
+}
+
 // e^x to 2 units in the last place; 0 below -87, infinity above 88.7, NaN for NaN.
 //
-// x = n ln 2 + r with |r| <= ln 2 / 2; e^r by the polynomial of Cephes' expf (Moshier), then times 2^n in two steps.
+// x = n ln 2 + r with |r| <= ln 2 / 2; e^r by the polynomial of Cephes' expf (Moshier), then times 2^n.
 SPC_INLINE Vector exponential(Vector x) {
   const Vector low = broadcast(-87.0f), high = broadcast(89.0f);
   const Vector bounded = smallest(high, largest(low, x));
@@ -23,9 +30,7 @@ SPC_INLINE Vector exponential(Vector x) {
   y = fma(y, r, broadcast(1.6666665459e-1f));
   y = fma(y, r, broadcast(5.0000001201e-1f));
   y = add(fma(y, multiply(r, r), r), broadcast(1.0f));
-  const Vector half = round(multiply(n, broadcast(0.5f)));
-  y = multiply(multiply(y, power_of_two(half)), power_of_two(subtract(n, half)));
-  return choose_less(x, low, zero(), y);
+  return choose_less(x, low, zero(), scaled(y, n));
 }
 
 // 1 / (1 + e^-x)

@@ -3,7 +3,8 @@
 // A path (scalar, AVX2, AVX-VNNI, AVX-512, NEON) defines, in a namespace of its own:
 //
 //   Vector          kWidth floats: zero, broadcast, load, load_some (zeros behind the first `count`), store, store_some,
-//                   add, subtract, multiply, divide, round (to even), power_of_two (of an integer, -126 to 127),
+//                   add, subtract, multiply, divide, round (to even), power_of_two (of an integer, -126 to 127) or scaled (a times 2^b,
+//                   which functions.h makes of it),
 //                   fma (a * b + c, rounded once), fma_less (c - a * b, rounded once),
 //                   largest, smallest (b where either is no number), choose_less (a, b, then, otherwise),
 //                   from_bfloat16, from_float16, from_bytes (unsigned), from_codes (signed), load_pairs (kWidth times two floats: the

@@ -48,9 +48,7 @@ SPC_INLINE Vector choose_less(Vector a, Vector b, Vector then, Vector otherwise)
 SPC_INLINE Vector round(Vector x) {
   return {_mm512_roundscale_ps(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
-SPC_INLINE Vector power_of_two(Vector n) {
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
-}
+SPC_INLINE Vector scaled(Vector x, Vector n) { return {_mm512_scalef_ps(x.v, n.v)}; }
 SPC_INLINE Vector from_bfloat16(const uint16_t* p) {
   const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
