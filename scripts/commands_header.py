@@ -30,8 +30,10 @@ HELP = """Run bundles of a target LLM and its drafter, which draft, verify, acce
 `speccompile` makes them."""
 """Text of the program's own help."""
 
-LEFT_OUT = {"verbose", "progress", "read_seconds", "read_memory"}
+LEFT_OUT = {"verbose", "progress", "read_seconds", "read_memory", "measured"}
 """Options that C++ does not have, by the names of their parameters."""
+REQUIRED = {"prompts"}
+"""Parameters of options that C++ must be given, for want of another option in their place."""
 ONLY_OF_THE_PROGRAM = {"quiet"}
 """Options that C++ takes before a command's name only."""
 
@@ -71,8 +73,11 @@ CHANGES = {
     },
     "bench": {
         'detected;\nfor targets that see {"prompt": "text", "images": ["one.png", ..]}.': "detected.",
-        "{speccompile, python, numpy, ..}": "{speccompile, onnxruntime}",
-        " --html bench.html": "",
+        "JSON is a file of `speccompile-native bench BUNDLE --prompts FILE --json`, measured perhaps on a machine "
+        "without Python. --measured then measures nothing, and stands in place of --prompts and the options of the "
+        "run.\n\n": "",
+        " --html bench.html\n": "\n",
+        "\n  speccompile-native bench build/demo --measured device.json --html bench.html": "",
     },
     "inspect": {},
     "serve": {
@@ -92,6 +97,25 @@ CHANGES = {
     },
 }  # fmt: skip
 """Command -> text of its help -> text in its place."""
+
+JSON_KEYS = {
+    "bench": """\b
+The JSON object has what was measured, in the keys
+  bundle, exact, engine, kernels, threads, cpus, load_seconds, memory,
+  versions             as in `speccompile bench --json`
+  options              sampling, max_new_tokens, conversation, adaptive
+  costs                {context, verify: [{width, seconds}], draft_seconds,
+                       host_seconds}: of graphs alone
+  bandwidth            of the memory: {bytes_per_second, threads,
+                       buffer_bytes}; null for engines that are not on the
+                       processor
+  prompts              [{group, speculative, autoregressive}]: the objects of
+                       `generate --json`, by repeat and turn, and beside them
+                       the times and lengths of rounds
+`speccompile bench BUNDLE --measured FILE` makes the full report of it, also
+on another machine.""",
+}
+"""Command -> paragraph of its help in place of the one about keys of its JSON object."""
 
 STRUCTS = """\
 // Values of an option: kWhole is any whole number, kChoice one of the words of the metavar [word|word].
@@ -153,7 +177,10 @@ def _changed(name: str, text: str) -> str:
         if text.count(before) != 1:
             raise ValueError(f"help of {name}: found {text.count(before)} times, expected once: {before!r}")
         text = text.replace(before, after)
-    return text
+    return "\n\n".join(
+        JSON_KEYS.get(name, each) if each.startswith("\b\nThe JSON object has the keys") else each
+        for each in text.split("\n\n")
+    )
 
 
 def _options(name: str, command: click.Command) -> list[click.Parameter]:
@@ -164,6 +191,9 @@ def _options(name: str, command: click.Command) -> list[click.Parameter]:
         if each.name in REFUSED:
             each = copy.copy(each)
             each.help = REFUSED[each.name]
+        if each.name in REQUIRED:
+            each = copy.copy(each)
+            each.required = True
         found += [*ADDED.get((name, each.name), ()), each]
     return found
 

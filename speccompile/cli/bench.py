@@ -4,19 +4,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from speccompile.cli.options import NEW_TOKENS, THREADS
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.cli.table_output import print_table
-from speccompile.errors import SpeccompileError
+from speccompile.errors import SpeccompileError, UsageError
 
 if TYPE_CHECKING:
     from speccompile.measure.bench import Report
 
+REPORTING = ("folder", "measured", "as_json", "html")
+"""Parameters that decide on the report, not on the run."""
+
 
 @click.command("bench")
 @click.argument("folder", metavar="BUNDLE", type=click.Path(path_type=Path))
-@click.option("--prompts", metavar="FILE", type=click.Path(path_type=Path), required=True, help="What to time.")
+@click.option("--prompts", metavar="FILE", type=click.Path(path_type=Path), help="What to time.")
+@click.option(
+    "--measured", metavar="JSON", type=click.Path(path_type=Path), help="Report on what speccompile-native measured."
+)
 @click.option("-n", "--max-new-tokens", default=128, show_default=True, help="At most this many.", **NEW_TOKENS)
 @click.option(
     "--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Generations a prompt and way."
@@ -29,7 +36,8 @@ if TYPE_CHECKING:
 @click.option("--html", metavar="FILE", type=click.Path(path_type=Path), help="Write a page with plots.")
 def command(
     folder: Path,
-    prompts: Path,
+    prompts: Path | None,
+    measured: Path | None,
     fixed_draft_length: bool,
     as_json: bool,
     html: Path | None,
@@ -53,6 +61,9 @@ def command(
     Each turn is asked behind the answers to those before it, in the bundle's
     chat template, or, where it has none, in plain text: what was said, joined
     by newlines. MT-Bench's eight categories are one group, mt_bench.
+
+    JSON is a file of `speccompile-native bench BUNDLE --prompts FILE --json`, measured perhaps on a machine without
+    Python. --measured then measures nothing, and stands in place of --prompts and the options of the run.
 
     \b
     The JSON object has the keys
@@ -143,17 +154,42 @@ def command(
       speccompile bench build/demo --prompts prompts.jsonl --threads 1 --json
       speccompile bench build/demo --prompts question.jsonl --html bench.html
       speccompile bench build/demo --prompts prompts.jsonl --temperature 1
+      speccompile bench build/demo --measured device.json --html bench.html
     """
     from speccompile.bundle.prompts import read_questions
-    from speccompile.measure.bench import check_page, run_bench, write_page, write_table
+    from speccompile.measure.bench import check_page, report_measured, run_bench, write_page, write_table
 
+    _check_one_source()
     if html is not None:
         check_page(html)
-    report = run_bench(folder, read_questions(prompts), adaptive=not fixed_draft_length, **options)
+    if prompts is not None:
+        report = run_bench(folder, read_questions(prompts), adaptive=not fixed_draft_length, **options)
+    elif measured is not None:
+        report = report_measured(folder, measured)
+    else:
+        raise click.UsageError("Missing option '--prompts'.")
     print_table(write_table(report), report.to_json() if as_json else None)
     if html is not None:
         write_page(report, html)
     _check(report)
+
+
+def _check_one_source() -> None:
+    """Raise UsageError for options of a run beside --measured."""
+    context = click.get_current_context()
+    if context.params["measured"] is None:
+        return
+    names = {each.name: each.opts[0] for each in context.command.params}
+    given = [
+        option
+        for name, option in names.items()
+        if name not in REPORTING and context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    ]
+    if given:
+        raise UsageError(
+            f"received {', '.join(given)} beside --measured, expected --measured alone: it reports on a finished run",
+            hint="give options of the run to `speccompile-native bench`",
+        )
 
 
 def _check(report: "Report") -> None:

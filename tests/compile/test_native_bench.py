@@ -63,7 +63,8 @@ COUNTS = ("new_tokens", "rounds", "drafting_rounds", "mean_accepted", "mean_draf
 
 @pytest.fixture
 def bench(both, tmp_path, monkeypatch):
-    """Run both commands on a bundle and these prompts; returns what each prints, and the lines of their tables."""
+    """Run both commands on a bundle and these prompts. Returns Python's report on each run, and the lines of the tables
+    of the reports and of `speccompile-native` itself."""
     bandwidth = Bandwidth(1e9, 1, 1)
     monkeypatch.setattr("speccompile.measure.bench.roofline.measure_bandwidth", lambda threads: bandwidth)
 
@@ -71,15 +72,21 @@ def bench(both, tmp_path, monkeypatch):
         file = tmp_path / "prompts.jsonl"
         file.write_text("".join(json.dumps(each) + "\n" for each in prompts))
         words = ("bench", folder, "--prompts", file, "--repeats", 1, "--max-new-tokens", 8, "--json", *STEADY, *more)
-        done = both.native(*words), both.python(*words)
+        native = both.native(*words)
+        assert native.returncode == 0, native.stderr.decode()
+        measured = tmp_path / "measured.json"
+        measured.write_bytes(native.stdout)
+        done = both.python("bench", folder, "--measured", measured, "--json"), both.python(*words)
         assert [each.returncode for each in done] == [0, 0], done[0].stderr.decode()
-        return [json.loads(each.stdout) for each in done], [each.stderr.decode().splitlines() for each in done]
+        tables = [each.stderr.decode().splitlines() for each in (*done, native)]
+        return [json.loads(each.stdout) for each in done], tables
 
     return run
 
 
 def lines_of(table: list[str]) -> list[str]:
     """Return the lines without numbers, and without those that depend on the measurement."""
+    table = table[next(index for index, line in enumerate(table) if " on onnxruntime-cpu" in line) :]
     kept = [line for line in table if not re.match(r"speccompile |bandwidth of|.*: [\d.]+ s$", line)]
     return [" ".join(re.sub(r", an acceptance rate of [\d.]+|[\d.]+", "", line).split()) for line in kept]
 
@@ -105,6 +112,28 @@ def test_bench_reports_the_same(bench, model):
     assert lines_of(tables[0]) == lines_of(tables[1])
 
 
+def test_the_program_s_own_table_is_short_and_has_the_report_s_figures(bench, model):
+    (report, _), (_, _, table) = bench(model, QUESTIONS)
+    lines = table[next(index for index, line in enumerate(table) if " on onnxruntime-cpu" in line) :]
+    found = {line[:26].strip(): line[26:].split() for line in lines}
+    modes = [report[name] for name in ("speculative", "autoregressive")]
+    for title, name, form in (
+        ("tokens/s", "tokens_per_second", ".1f"),
+        ("tokens/s without prefill", "decode_tokens_per_second", ".1f"),
+        ("mean accepted", "mean_accepted", ".2f"),
+    ):
+        assert found[title] == [format(mode[name], form) for mode in modes]
+    assert found["first token ms"] == [f"{mode['first_token_seconds'] * 1e3:.2f}" for mode in modes]
+    costs = report["costs"]
+    assert found["window width"] == [str(point["width"]) for point in costs["verify"]]
+    assert found["verify ms"] == [f"{point['seconds'] * 1e3:.2f}" for point in costs["verify"]]
+    speedups = f"speedup {report['speedup']:.2f}, without prefill {report['decode_speedup']:.2f}"
+    even = f"speculation breaks even at a mean accepted of {costs['break_even']['mean_accepted']:.2f}"
+    assert f"{speedups}; {even}" in lines
+    assert f"same tokens on {report['equal_prompts']} of {report['prompts']} prompts" in lines
+    assert len(lines) <= 20
+
+
 def test_bench_of_drafts_that_no_graph_makes(bench, built):
     """Draft by an index, in a tree as large as the chunks that it finds: two go on behind these prompts."""
     asked = built("retrieval")
@@ -128,7 +157,7 @@ def test_bench_of_drafts_that_no_graph_makes(bench, built):
 @pytest.mark.parametrize(
     "encoder", [None, {"precision": "int8", "rms_error": 0.02, "same_argmax": 1.0, "kl_divergence": 0.5}]
 )
-def test_both_tell_the_quality_behind_pictures(bench, lookup, tmp_path, encoder):
+def test_reports_on_both_tell_the_quality_behind_pictures(bench, lookup, tmp_path, encoder):
     folder = shutil.copytree(lookup, tmp_path / "seen")
     proof = json.loads((folder / "proof.json").read_text())
     quality = {"tokens": 40, "same_argmax": 0.975, "kl_divergence": 0.0123}
@@ -139,7 +168,7 @@ def test_both_tell_the_quality_behind_pictures(bench, lookup, tmp_path, encoder)
     write_hashes(folder, hash_folder(folder))
     reports, tables = bench(folder, [{"prompt": "abc"}])
     assert [each["pictures"] for each in reports] == [{**quality, "encoder": encoder}] * 2
-    (line,), (same,) = ([line for line in table if "behind synthetic pictures" in line] for table in tables)
+    (line,), (same,) = ([line for line in table if "behind synthetic pictures" in line] for table in tables[:2])
     assert line == same
 
 
@@ -150,6 +179,7 @@ def test_bench_of_a_bundle_without_a_drafter(bench, silent):
         name for name, value in theirs.items() if value is None
     }
     assert tables[0][-1] == tables[1][-1] == "the bundle has no drafter: autoregressive only"
+    assert "the bundle has no drafter: autoregressive only" in tables[2]
 
 
 def test_bench_refuses_what_it_does_not_have(both, lookup, tmp_path):
@@ -166,7 +196,7 @@ def test_questions_are_asked_in_the_chat_template(bench, chatty, both, tmp_path)
     """Ask with the messages before: the template writes their number."""
     (ours, theirs), tables = bench(chatty, QUESTIONS[:2])
     assert ours["conversation"] == theirs["conversation"] == "chat_template"
-    assert "questions are written as chat template" in (*tables[0], *tables[1])
+    assert "questions are written as chat template" in tables[0]
     for way in ("speculative", "autoregressive"):
         assert [ours[way][name] for name in COUNTS] == [theirs[way][name] for name in COUNTS]
     prompts = tmp_path / "long.jsonl"

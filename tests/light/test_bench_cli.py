@@ -1,6 +1,7 @@
 """`speccompile bench` on toy bundles: what goes where, and what is refused."""
 
 import json
+from dataclasses import asdict
 from unittest.mock import patch
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from speccompile.cli import main
 from speccompile.measure.bench.roofline import Bandwidth
 from speccompile.measure.bench.weights import WeightReads
+from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE
 from tests.light.fake_bundle import toy_bundle, toy_manifest, write_toy_bundle
 from tests.light.toy_engine import STATIC, ToyEngine
 from tests.light.toy_models import autoregressive, path_lengths
@@ -223,6 +225,77 @@ def test_all_kinds_of_bundles(bench, changes):
     if changes == {"tree": "static"}:
         assert (depth, printed["costs"]["break_even"]["acceptance_rate"]) == (STATIC.depth, None)
         assert shares[-1] > 0
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """Return a toy bundle's folder, and a file as `speccompile-native bench --json` writes it."""
+    monkeypatch.setattr("speccompile.measure.bench.roofline.weight_reads", lambda _: WeightReads(1000, 10))
+    write_toy_bundle(tmp_path / "toy")
+    runs = {
+        name: [[asdict(one) | {"mean_accepted": one.acceptance_length} for one in (example, example)]] * 2
+        for name, example in (("speculative", SPECULATIVE), ("autoregressive", AUTOREGRESSIVE))
+    }
+    for each in runs.values():
+        for one in each[0]:
+            del one["acceptance_length"]
+            one["round_seconds"] = [0.1] * one["rounds"]
+    data = {
+        "bundle": "demo", "exact": True, "engine": "onnxruntime-cpu", "kernels": "avx2", "threads": 3, "cpus": 4,
+        "load_seconds": 0.5, "memory": {"resident": 1},
+        "bandwidth": {"bytes_per_second": 1e9, "threads": 3, "buffer_bytes": 1},
+        "options": {
+            "sampling": {"temperature": 0.0, "seed": None}, "max_new_tokens": 7, "conversation": "plain",
+            "adaptive": True,
+        },
+        "costs": {
+            "context": 9, "verify": [{"width": 1, "seconds": 0.1}, {"width": 5, "seconds": 0.15}],
+            "draft_seconds": 0.05, "host_seconds": 0.0,
+        },
+        "versions": {"speccompile": "0.1.0", "onnxruntime": "1.2.3"},
+        "prompts": [{"group": "rag", **runs}],
+    }  # fmt: skip
+
+    def report(*arguments, **changes):
+        file = tmp_path / "measured.json"
+        file.write_text(json.dumps(data | changes))
+        with pytest.raises(SystemExit) as leaving:
+            main(["bench", str(tmp_path / "toy"), "--measured", str(file), *map(str, arguments)])
+        return leaving.value.code
+
+    return report
+
+
+def test_a_measurement_of_the_program_is_reported_on(measured, capsys, tmp_path):
+    assert measured("--json", "--html", tmp_path / "page.html") == 0
+    printed = json.loads(capsys.readouterr().out)
+    told = ("kernels", "threads", "cpus", "load_seconds", "repeats", "conversation", "draft_length")
+    assert [printed[name] for name in told] == ["avx2", 3, 4, 0.5, 2, "plain", "adaptive"]
+    assert printed["versions"] == {"speccompile": "0.1.0", "onnxruntime": "1.2.3"}
+    assert (printed["speedup"], printed["equal_prompts"]) == (pytest.approx(2), 1)
+    assert printed["costs"]["break_even"]["mean_accepted"] == pytest.approx((0.15 + 0.05) / 0.1)
+    assert printed["roofline"]["bandwidth"]["threads"] == 3
+    assert [each["group"] for each in printed["groups"]] == ["rag", "overall"]
+    assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+    assert measured(bandwidth=None) == 0
+    assert "GB/s" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "told"),
+    [
+        (["--threads", 2, "--fixed-draft-length"], {}, "received --threads, --fixed-draft-length beside --measured"),
+        ([], {"bundle": "another"}, "received a measurement of the bundle 'another', expected one of 'demo'"),
+        ([], {"engine": "another"}, "the bundle has no engine 'another'"),
+        ([], {"prompts": None}, "it has no list of prompts"),
+        ([], {"prompts": [{"group": "rag"}]}, "expected a measurement: KeyError: 'speculative'"),
+    ],
+)
+def test_measurements_that_are_refused(measured, capsys, arguments, changes, told):
+    assert measured(*arguments, **changes) == 2
+    out, err = capsys.readouterr()
+    assert told in err
+    assert out == ""
 
 
 def test_prompts_that_are_refused(bench, capsys):

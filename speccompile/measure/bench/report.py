@@ -9,6 +9,7 @@ from typing import Any
 
 from speccompile import __version__
 from speccompile.bundle.image_quality import ImageQuality
+from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.measure.bench.acceptance import Depth, acceptance_by_depth
 from speccompile.measure.bench.cost_model import CostModel, make_budget
 from speccompile.measure.bench.costs import GraphCosts
@@ -36,6 +37,29 @@ class Measurements:
     context: int = 1
     reading: MemoryReads | None = None
     pictures: ImageQuality | None = None
+
+
+@dataclass(frozen=True)
+class MeasuredBundle:
+    """Bundle and machine of a measurement. versions: of the libraries, by name."""
+
+    manifest: Manifest
+    entry: EngineEntry
+    speculative: bool
+    exact: bool
+    kernels: str | None
+    threads: int | None
+    cpus: int | None
+    load_seconds: float
+    versions: dict[str, str]
+
+    @classmethod
+    def of(cls, bundle: Bundle, threads: int | None) -> "MeasuredBundle":
+        """Return what ran in this process."""
+        return cls(
+            bundle.manifest, bundle.entry, bundle.speculative, bundle.exact, bundle.kernels, threads, os.cpu_count(),
+            bundle.load_seconds, library_versions(bundle.entry.backend),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -95,16 +119,23 @@ class Report:
 
 
 def make_report(
-    bundle: Bundle,
+    bundle: Bundle, cases: Sequence[PromptRuns], *, threads: int | None, max_new_tokens: int, **options: Any
+) -> Report:
+    """Return the report of a run of `measure` with the same options, see `report_on`. threads: number of the engine's
+    threads."""
+    return report_on(MeasuredBundle.of(bundle, threads), cases, max_new_tokens=max_new_tokens, **options)
+
+
+def report_on(
+    bundle: MeasuredBundle,
     cases: Sequence[PromptRuns],
     *,
-    threads: int | None,
     max_new_tokens: int,
     adaptive: bool = True,
     surroundings: Measurements | None = None,
     **sampling: Any,
 ) -> Report:
-    """Return the report of a run of `measure` with the same options. threads: number of the engine's threads."""
+    """Return the report of measured generations. sampling: options by their names; None for one that was not given."""
     manifest, around = bundle.manifest, surroundings or Measurements()
     temperature, seed = sampling.pop("temperature", 0.0), sampling.pop("seed", None)
     differences = _differences(cases) if bundle.speculative and not (temperature and manifest.sample) else None
@@ -122,10 +153,10 @@ def make_report(
         temperature=temperature,
         seed=seed if temperature else None,
         limits={name: value for name, value in sampling.items() if value is not None},
-        engine=bundle.engine_name,
+        engine=bundle.entry.name,
         kernels=bundle.kernels,
-        threads=threads,
-        cpus=os.cpu_count(),
+        threads=bundle.threads,
+        cpus=bundle.cpus,
         load_seconds=bundle.load_seconds,
         memory=around.memory,
         prompts=len(cases),
@@ -145,7 +176,7 @@ def make_report(
         pictures=around.pictures,
         equal_prompts=None if differences is None else len(cases) - len(differences),
         differences=differences or (),
-        versions=library_versions(bundle.entry.backend),
+        versions=bundle.versions,
     )
 
 

@@ -73,9 +73,12 @@ def measure_reading(folder: Path, entry: EngineEntry, threads: int) -> MemoryRea
     """Measure the bandwidth and the weights of the bundle in `folder`; None unless the engine is ONNX on the CPU."""
     if entry.provider != "cpu":
         return None
-    return MemoryReads(
-        measure_bandwidth(threads), {name: weight_reads(folder / file) for name, file in entry.files.items()}
-    )
+    return MemoryReads(measure_bandwidth(threads), graph_weights(folder, entry))
+
+
+def graph_weights(folder: Path, entry: EngineEntry) -> dict[str, WeightReads]:
+    """Return graph -> bytes of weights that one run reads."""
+    return {name: weight_reads(folder / file) for name, file in entry.files.items()}
 
 
 def make_roofline(

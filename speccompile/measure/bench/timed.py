@@ -20,6 +20,12 @@ class Timed:
     gaps: tuple[float, ...]
     """Times from the end of the prefill or a round to the end of the next round, whose tokens arrive together."""
 
+    @classmethod
+    def of(cls, generation: Generation) -> "Timed":
+        """Return a generation with its own times."""
+        gaps = tuple(generation.round_seconds)
+        return cls(generation, generation.seconds - sum(gaps), gaps)
+
     @property
     def new_tokens(self) -> list[int]:
         """Number of new tokens per round, in the order of `gaps`; the last round is cut at the generation's end."""
@@ -36,6 +42,4 @@ def generate_timed(bundle: Bundle, prompt: Prompt | Features, **options: Any) ->
     given: dict[str, Any] = source_keyword(bundle.manifest, prompt) or {"prompt": prompt}
     if bundle.manifest.source is not None:
         bundle.reset()
-    generation = bundle.generate(**given, **options)
-    gaps = generation.round_seconds
-    return Timed(generation, generation.seconds - sum(gaps), tuple(gaps))
+    return Timed.of(bundle.generate(**given, **options))

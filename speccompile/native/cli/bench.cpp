@@ -10,14 +10,13 @@ namespace spc::cli {
 namespace {
 
 // Other tokens fail an exact bundle.
-void check(const Json& report) {
-  const Json::List& differences = report["differences"].list();
-  if (!report["exact"].boolean() || differences.empty()) return;
+void check(const Measurements& measured) {
+  if (!measured.bundle->exact() || !measured.differences || measured.differences->empty()) return;
   std::string numbers;
-  for (const Json& each : differences) numbers += (numbers.empty() ? "" : ", ") + each["prompt"].dump();
+  for (const Divergence& each : *measured.differences) numbers += (numbers.empty() ? "" : ", ") + std::to_string(each.prompt);
   throw Error(Kind::kFailed,
-              "expected the same tokens both ways, received others on " + std::to_string(differences.size()) + " of " +
-                  report["prompts"].dump() + " prompts: " + numbers,
+              "expected the same tokens both ways, received others on " + std::to_string(measured.differences->size()) +
+                  " of " + std::to_string(measured.cases.size()) + " prompts: " + numbers,
               "`speccompile prove` shows by what margin");
 }
 
@@ -27,14 +26,14 @@ void bench(const Arguments& given) {
   if (given.has("--html"))
     throw Error(Kind::kUsage, "received --html " + given.text("--html") + ", but this command writes no pages",
                 "`speccompile bench` does");
-  const Json report = make_report(given);
+  const Measurements measured = measure_all(given);
   if (given.has("--json")) {
-    log(Level::kInfo, write_table(report));
-    write_stdout(report.dump(2) + "\n");
+    log(Level::kInfo, write_table(measured));
+    write_stdout(to_json(measured).dump(2) + "\n");
   } else {
-    write_stdout(write_table(report) + "\n");
+    write_stdout(write_table(measured) + "\n");
   }
-  check(report);
+  check(measured);
 }
 
 }  // namespace spc::cli

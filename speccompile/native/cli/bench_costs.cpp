@@ -9,8 +9,7 @@
 #include "../operators/float_mode.h"
 #include "../progress.h"
 #include "../runtime/decode_loop.h"
-#include "../runtime/host_drafts.h"
-#include "bench_ways.h"
+#include "bench_runs.h"
 
 namespace spc::cli {
 namespace {
@@ -118,43 +117,6 @@ class CostRounds {
   Run draft_;
 };
 
-// Return the mean new tokens of a round, where a draft is accepted with probability alpha: Leviathan et al. 2023, equation 1.
-double expected_tokens(double alpha, int64_t drafts) {
-  double sum = 1, chance = 1;
-  for (int64_t depth = 1; depth <= drafts; ++depth) sum += chance *= alpha;
-  return sum;
-}
-
-// Return the acceptance rate with this mean number of new tokens a round; nothing if no rate up to 1 has it.
-std::optional<double> acceptance_rate(double mean_accepted, int64_t drafts) {
-  constexpr int kHalvings = 50;
-  if (mean_accepted > expected_tokens(1, drafts)) return std::nullopt;
-  double low = 0, high = 1;
-  for (int i = 0; i < kHalvings; ++i) {
-    const double middle = (low + high) / 2;
-    (expected_tokens(middle, drafts) < mean_accepted ? low : high) = middle;
-  }
-  return high;
-}
-
-// Return the seconds of a round that verifies this many drafts: at its own width, or the next wider one that was measured; at the
-// width of decoding for trees of the drafter, and for drafts that are made in the same graph.
-double round_seconds(const GraphCosts& costs, const Manifest& manifest, int64_t drafts) {
-  const bool is_fused =
-      std::any_of(manifest.graphs.begin(), manifest.graphs.end(), [](const Graph& each) { return each.name == graph::kStep; });
-  // chains, and trees that the host writes, have windows as wide as their drafts, unless `step` makes them
-  const bool any_width = !is_fused && (manifest.is_chain() || needs_proposer(manifest));
-  const int64_t width = any_width || !drafts ? drafts + 1 : manifest.tokens + 1;
-  return costs.round_seconds(costs.verify.lower_bound(width)->first);
-}
-
-Json break_even(const GraphCosts& costs, const Manifest& manifest) {
-  const int64_t width = manifest.tokens + 1;
-  const double mean = costs.round_seconds(width) / costs.round_seconds(1);
-  const std::optional<double> rate = manifest.is_chain() ? acceptance_rate(mean, manifest.tokens) : std::nullopt;
-  return Json(Json::Object{{"width", width}, {"mean_accepted", mean}, {"acceptance_rate", known(rate)}});
-}
-
 }  // namespace
 
 GraphCosts measure_costs(const Bundle& bundle, int64_t context) {
@@ -169,6 +131,7 @@ GraphCosts measure_costs(const Bundle& bundle, int64_t context) {
   const speccompile::FloatMode mode;
   const std::unique_ptr<Engine> engine = bundle.program().open();
   GraphCosts costs;
+  costs.context = context;
   costs.host = host_seconds(*engine, bundle, context);
   CostRounds rounds(*engine, manifest, context);
   for (const int64_t width : widths)
@@ -184,29 +147,8 @@ GraphCosts measure_costs(const Bundle& bundle, int64_t context) {
     }
   }
   for (const auto& [width, times] : verify) costs.verify[width] = median(times);
-  costs.draft = known_median(draft);
+  if (!draft.empty()) costs.draft = median(draft);
   return costs;
-}
-
-Json make_budget(const GraphCosts& costs, int64_t context, const Manifest& manifest, const Generations& runs) {
-  Json::List curve;
-  for (const auto& [width, seconds] : costs.verify)
-    curve.push_back(Json(Json::Object{{"width", width}, {"seconds", seconds}, {"ratio", seconds / costs.verify.at(1)}}));
-  std::vector<double> allowed, reached;
-  for (const Generation* one : runs) {
-    if (!one->rounds()) continue;
-    double least = 0;
-    for (const int64_t drafts : one->draft_lengths) least += round_seconds(costs, manifest, drafts);
-    allowed.push_back(static_cast<double>(one->count() - 1) / least);
-    reached.push_back(least / (one->seconds - one->prefill));
-  }
-  return Json(Json::Object{{"context", context},
-                           {"verify", std::move(curve)},
-                           {"draft_seconds", known(costs.draft)},
-                           {"host_seconds", costs.host},
-                           {"break_even", manifest.tokens ? break_even(costs, manifest) : Json()},
-                           {"allowed_tokens_per_second", known(known_median(allowed))},
-                           {"reached", known(known_median(reached))}});
 }
 
 }  // namespace spc::cli

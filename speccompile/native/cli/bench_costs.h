@@ -1,21 +1,18 @@
-// Costs of a round: the graphs of a bundle timed by themselves, and the budget that follows (speccompile/measure/bench/costs.py,
-// budget.py).
+// Costs of a round: the graphs of a bundle timed by themselves (speccompile/measure/bench/costs.py).
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <vector>
 
-#include "../json.h"
 #include "../runtime/bundle.h"
-#include "bench_runs.h"
 
 namespace spc::cli {
 
-// Medians, in seconds. verify: by the window's width; a fused `step` counts as it at the decoding width. draft: nothing
+// Medians, in seconds, over `context` committed tokens. verify: by the window's width; a fused `step` counts as it at the decoding width. draft: nothing
 // where there is none, or it is part of `step`. host: of a round beside its graphs.
 struct GraphCosts {
+  int64_t context = 0;
   std::map<int64_t, double> verify;
   std::optional<double> draft;
   double host = 0;
@@ -27,8 +24,5 @@ struct GraphCosts {
 // Time the bundle's graphs with `context` committed tokens in one row, over buffers of their own. Throws Error(kUsage) for a
 // context that it cannot take.
 GraphCosts measure_costs(const Bundle& bundle, int64_t context);
-
-// Return the speed that the costs allow, and the share that speculative generations reached: the object of `bench --json`.
-Json make_budget(const GraphCosts& costs, int64_t context, const Manifest& manifest, const Generations& runs);
 
 }  // namespace spc::cli

@@ -1,7 +1,6 @@
 #include "bench_runs.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "../errors.h"
@@ -114,42 +113,32 @@ void check_all(Runs& runs, const std::vector<Question>& questions) {
   if (first) throw Error(first->kind, first->message + others, first->hint);
 }
 
-template <class T>
-std::vector<T> all(const Json& list, T (Json::*get)() const) {
-  std::vector<T> found;
-  for (const Json& each : list.list()) found.push_back((each.*get)());
-  return found;
-}
-
 std::optional<int64_t> at(const TokenIds& tokens, size_t index) {
   return index < tokens.size() ? std::optional<int64_t>(tokens[index]) : std::nullopt;
 }
 
 }  // namespace
 
-Generation::Generation(const Json& result)
-    : token_ids(all(result["token_ids"], &Json::integer)),
-      text(result["text"].text()),
-      finish_reason(result["finish_reason"].text()),
-      prompt_tokens(result["prompt_tokens"].integer()),
-      seconds(result["seconds"].number()),
-      prefill(result["prefill_seconds"].number()),
-      verify(result["verify_seconds"].number()),
-      draft(result["draft_seconds"].number()),
-      path_lengths(all(result["path_lengths"], &Json::integer)),
-      draft_lengths(all(result["draft_lengths"], &Json::integer)),
-      gaps(all(result["round_seconds"], &Json::number)) {}
-
-std::optional<double> Generation::decode_rate() const {
-  return rounds() ? std::optional<double>(static_cast<double>(count() - 1) / (seconds - prefill)) : std::nullopt;
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-double Generation::first_token() const { return seconds - std::accumulate(gaps.begin(), gaps.end(), 0.0); }
+Generation::Generation(const Json& result)
+    : result(result),
+      text(result["text"].text()),
+      prompt_tokens(result["prompt_tokens"].integer()),
+      rounds(result["rounds"].integer()),
+      seconds(result["seconds"].number()),
+      prefill(result["prefill_seconds"].number()),
+      first_token(seconds) {
+  for (const Json& id : result["token_ids"].list()) token_ids.push_back(id.integer());
+  for (const Json& gap : result["round_seconds"].list()) first_token -= gap.number();
+}
 
-std::vector<int64_t> Generation::new_tokens() const {
-  std::vector<int64_t> found = path_lengths;
-  if (!found.empty()) found.back() = count() - 1 - std::accumulate(found.begin(), found.end() - 1, int64_t{0});
-  return found;
+std::optional<double> Generation::decode_rate() const {
+  return rounds ? std::optional<double>(static_cast<double>(count() - 1) / (seconds - prefill)) : std::nullopt;
 }
 
 std::optional<Divergence> PromptRuns::difference() const {

@@ -13,34 +13,26 @@
 
 namespace spc::cli {
 
-// A finished generation. Times in seconds; gaps: from the end of the prefill, or of a round, to the end of the next one,
-// which gives all its tokens at once.
+// A finished generation: the object of `Session::result`, and what the table and the next turn need of it. Times in seconds.
 struct Generation {
+  Json result;
   TokenIds token_ids;
-  std::string text, finish_reason;
-  int64_t prompt_tokens = 0;
-  double seconds = 0, prefill = 0, verify = 0, draft = 0;
-  std::vector<int64_t> path_lengths, draft_lengths;
-  std::vector<double> gaps;
+  std::string text;
+  int64_t prompt_tokens = 0, rounds = 0;
+  double seconds = 0, prefill = 0, first_token = 0;  // first_token: of the prefill, in which the first draft is made
 
-  // From the object of `Session::result`.
   explicit Generation(const Json& result);
   int64_t count() const { return static_cast<int64_t>(token_ids.size()); }
-  int64_t rounds() const { return static_cast<int64_t>(path_lengths.size()); }
   double rate() const { return seconds > 0 ? static_cast<double>(count()) / seconds : 0; }
-  // Without the prefill and the token that it gives; nothing without a round.
+  // Return the tokens per second without the prefill and its token; nothing without a round.
   std::optional<double> decode_rate() const;
-  // Return the seconds of the prefill, in which the first draft is made.
-  double first_token() const;
-  // Return the seconds of the rounds outside of their graphs.
-  double host() const { return seconds - prefill - verify - draft; }
-  // Return the new tokens of each round, in the order of `gaps`; of the last those before the generation's end.
-  std::vector<int64_t> new_tokens() const;
 };
 
 using Answers = std::vector<Generation>;  // one a turn
 using Repeats = std::vector<Answers>;     // one a repeat
 using Generations = std::vector<const Generation*>;
+
+double median(std::vector<double> values);
 
 // The first new token that the two ways do not share; nothing for a way that has ended before.
 struct Divergence {

@@ -203,87 +203,20 @@ R"help(  Measure speculative beside autoregressive decoding with BUNDLE.
   chat template, or, where it has none, in plain text: what was said, joined
   by newlines. MT-Bench's eight categories are one group, mt_bench.
 
-  The JSON object has the keys
-    bundle, exact, method, decoding, temperature, seed, limits, engine,
-    kernels, threads, cpus, prompts, max_new_tokens, repeats
-                         limits: the other options of sampling, by name;
-                         kernels: the path that ran on the processor, none
-                         for ONNX Runtime's own
-    load_seconds         until the bundle was opened, its hashes compared
-    memory               {resident, anonymous, mapped, peak, proportional}:
-                         bytes of the process behind the generations, as far
-                         as the system tells
-    conversation         how questions were written: chat_template or plain;
-                         null without questions
-    full_prompts         prompts that ended because the buffers were full
-    draft_length         adaptive or fixed; null without a drafter
-    speculative          null without a drafter, else an object with
-      tokens_per_second, decode_tokens_per_second
-                         "decode" leaves the prefill out
-      first_token_seconds
-                         from the start of the prefill to the first token
-      inter_token_seconds
-                         {p50, p90, p99} over all tokens but the first: each
-                         of the n tokens that a round gives counts with an
-                         n-th of its time
-      inter_token_distribution
-                         the same at 1, 5, 10, .., 95, 99 per cent
-      round_seconds      {p50, p90, p99}: from one output to the next, whose
-                         tokens come at once
-      prefill_seconds, verify_seconds, draft_seconds, host_seconds,
-      host_microseconds_per_round
-                         medians of generations; "host" is the time of the
-                         rounds beside their graphs
-      new_tokens, rounds, drafting_rounds, mean_accepted, mean_draft_length
-                         over all prompts, once each; accepted: new tokens a
-                         round, the bonus token included; draft length: drafts
-                         a round, 0 in those that verify none
-    autoregressive       the same
-    speedup              in tokens per second: the median of the ratios of
-                         neighbours
-    decode_speedup       the same without prefill
-    acceptance_by_depth  [{depth, rounds, accepted, accepted_after_previous}]:
-                         rounds that drafted so deep, and the shares that
-                         accepted: of all of them, and of those in which the
-                         drafts before were accepted
-    groups               of questions, then "overall": [{group, prompts,
-                         speculative: {tokens_per_second, mean_accepted},
-                         autoregressive: the same, speedup}]: means over
-                         questions, all turns and prefill included, and the
-                         ratio of the means; [] without questions
-    costs                of graphs alone, over {context} committed tokens
-      verify             [{width, seconds, ratio}]: by the window's width, and
-                         over a window of one; a fused step stands for the
-                         width of decoding
-      draft_seconds, host_seconds
-      break_even         {width, mean_accepted, acceptance_rate}: where
-                         decoding is as fast as without drafts; the rate is
-                         that of every draft in a chain
-      allowed_tokens_per_second, reached
-                         what the rounds would give at these costs, without
-                         prefill, and the share of it that was measured
-    roofline             null for engines that are not on the processor
-      bandwidth          {bytes_per_second, threads, buffer_bytes}: measured
-                         on a buffer that no cache holds
-      context            committed tokens in the caches
-      speculative, autoregressive
-                         {weight_bytes, cache_bytes, bytes_per_token, share}:
-                         read in a round, on average, and a token; bytes per
-                         second over the bandwidth. Weights count once for
-                         every node that reads them, embedding tables by the
-                         rows read, caches by the committed tokens
-    pictures             of targets that see, as the build measured it behind
-                         synthetic pictures: {tokens, same_argmax,
-                         kl_divergence, encoder}: next tokens beside those of
-                         transformers in float32, the divergence in nats;
-                         encoder: {precision, rms_error, same_argmax,
-                         kl_divergence}, the loss by its precision alone,
-                         null in float32; null where nothing was measured
-    equal_prompts        how many prompts got the same tokens both ways;
-                         null where drafts are drawn
-    differences          [{prompt, turn, index, speculative, autoregressive}]:
-                         the first token that differs
-    versions             {speccompile, onnxruntime}
+  The JSON object has what was measured, in the keys
+    bundle, exact, engine, kernels, threads, cpus, load_seconds, memory,
+    versions             as in `speccompile bench --json`
+    options              sampling, max_new_tokens, conversation, adaptive
+    costs                {context, verify: [{width, seconds}], draft_seconds,
+                         host_seconds}: of graphs alone
+    bandwidth            of the memory: {bytes_per_second, threads,
+                         buffer_bytes}; null for engines that are not on the
+                         processor
+    prompts              [{group, speculative, autoregressive}]: the objects of
+                         `generate --json`, by repeat and turn, and beside them
+                         the times and lengths of rounds
+  `speccompile bench BUNDLE --measured FILE` makes the full report of it, also
+  on another machine.
 
   Examples:
     speccompile-native bench build/demo --prompts prompts.jsonl

@@ -19,7 +19,7 @@ def choose(manifest: Manifest, name: str | None) -> EngineEntry:
     Raise UsageError when the bundle has no such engine, EngineError when it, or none of them, can run here.
     """
     if name is not None:
-        entry = _named(manifest, name)
+        entry = named_engine(manifest, name)
         try:
             check_runnable(entry)
         except EngineError as error:
@@ -97,7 +97,8 @@ def open_engine(
     return OnnxRuntimeEngine(folder, entry, threads, verify, batch_size)
 
 
-def _named(manifest: Manifest, name: str) -> EngineEntry:
+def named_engine(manifest: Manifest, name: str) -> EngineEntry:
+    """Return the engine of this name. Raise UsageError when the bundle has none."""
     for entry in manifest.engines:
         if entry.name == name:
             return entry
