@@ -26,6 +26,8 @@ from typing import Any, Protocol
 WARM_UP_TOKENS = 16
 WARM_UP_PROMPT = 128
 """At most so many: a long prompt of its own would only take time."""
+LONG_PROMPT = 2048
+"""Longer prompts are read once: costs of windows behind them would read them again and again."""
 LONGEST = 33_280
 """Positions of forms for long contexts: a prompt of 32k, and an answer."""
 DEFAULTS = {"threads": 1, "prompt-tokens": 128, "new-tokens": 128, "repeats": 1, "seed": 0, "vocabulary": 32000}
@@ -204,7 +206,7 @@ def _measure(peer: Peer, options: argparse.Namespace) -> None:
         cpus_busy = (process_time() - cpu) / (perf_counter() - wall)
         if repeat >= 0:
             measured = {"cpus_busy": cpus_busy, "load_seconds": load_seconds} | _speeds(options, made)
-            more = {} if drafts else peer.more(session, prompt, made.token_ids)
+            more = {} if drafts or size > LONG_PROMPT else peer.more(session, prompt, made.token_ids)
             print(json.dumps({"version": version(peer.package)} | measured | more), flush=True)
 
 
