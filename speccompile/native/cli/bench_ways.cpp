@@ -148,6 +148,7 @@ Json make_way(const std::vector<const Repeats*>& answers) {
       {"inter_token_seconds", percentiles(inter_token)},
       {"inter_token_distribution", distribution(inter_token)},
       {"round_seconds", percentiles(gaps)},
+      {"encode_seconds", Json()},  // prompts have no pictures here
       {"prefill_seconds", median_of(every, [](const Generation& one) { return one.prefill; })},
       {"verify_seconds", median_of(every, [](const Generation& one) { return one.verify; })},
       {"draft_seconds", median_of(every, [](const Generation& one) { return one.draft; })},
