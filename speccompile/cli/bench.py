@@ -93,6 +93,7 @@ def command(
                            the same at 1, 5, 10, .., 95, 99 per cent
         round_seconds      {p50, p90, p99}: from one output to the next, whose
                            tokens come at once
+        encode_seconds     of the pictures, a part of the prefill; null without
         prefill_seconds, verify_seconds, draft_seconds, host_seconds,
         host_microseconds_per_round
                            medians of generations; "host" is the time of the

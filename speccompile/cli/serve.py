@@ -108,6 +108,10 @@ _KEY_FILE_BYTES = 1 << 20
     help="Fetch pictures from this host (HOST or HOST:PORT), by http and https. By default nothing is fetched.",
 )  # fmt: skip
 @click.option(
+    "--image-cache", metavar="MIB", type=click.IntRange(min=0),
+    help="Memory for rows of encoded pictures, which are kept for those that come again, by default 256; 0 keeps none.",
+)  # fmt: skip
+@click.option(
     "--grace", metavar="S", type=FloatRange(min=0), default=30.0, show_default=True,
     help="Seconds that requests get to finish when the server is told to end.",
 )  # fmt: skip
@@ -139,6 +143,7 @@ def command(
     address_connections: int | None,
     origins: tuple[str, ...],
     image_hosts: tuple[str, ...],
+    image_cache: int | None,
     grace: float,
     no_page: bool,
     access_log: bool,
@@ -223,7 +228,10 @@ def command(
     click.echo(address)
 
     def load() -> None:
-        model.open(folder, engine=engine, threads=threads, verify=not no_verify, signed_by=signed_by, adapters=named)
+        model.open(
+            folder, engine=engine, threads=threads, verify=not no_verify, signed_by=signed_by, adapters=named,
+            image_cache=image_cache,
+        )  # fmt: skip
         LOGGER.info("serving %s on %s, with %d rows", model.name, address, manifest.batch_size)
         if settings.page and unix is None:
             LOGGER.info("open %s/ in a browser to talk to it", address)

@@ -7,10 +7,12 @@ from pathlib import Path
 from speccompile.bundle.media import PROOF_SHAPES
 from speccompile.compiler.checkpoints.image_numbers import PROCESSOR_FILES
 from speccompile.compiler.checkpoints.images import read_images
+from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.checkpoints.multimodal import TYPES
 from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.machine.formats.image_settings import ENCODER_PRECISION, ImageSettings
+from speccompile.machine.formats.json_files import read_json_object
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan
 from speccompile.recipe.caches import cache_key
@@ -36,7 +38,7 @@ def decide_images(
             "prove.max_encoder_divergence", str(recipe.prove.max_encoder_divergence), "it only with another precision",
             "set target.encoder_precision to bfloat16 or int8, or remove prove.max_encoder_divergence",
         )  # fmt: skip
-    if target.facts.model_type not in TYPES:
+    if target.facts.model_type not in TYPES and not _has_tower(target.folder):
         received, expected = f"true, but '{target.reference}' is no multimodal model", "false"
         raise origin.refusal("target.images", received, expected, "remove target.images")
     images = replace(read_images(target.folder), precision=precision)
@@ -54,6 +56,11 @@ def decide_images(
             raise origin.refusal(key, "it beside target.images", "one of them", f"remove {key}, or target.images")
     _check_drafter(recipe, draft, images)
     return images
+
+
+def _has_tower(folder: Path) -> bool:
+    """Return whether a model has a vision tower, which may be one that is not compiled."""
+    return "vision_config" in (read_json_object(folder / CONFIG) or {})
 
 
 def _refuse_without_images(recipe: Recipe) -> None:

@@ -34,7 +34,7 @@ from speccompile.runtime.generation_options import (
 )
 from speccompile.runtime.images.bundle_prompts import open_reader, read_messages, read_prompt
 from speccompile.runtime.images.reader import ImageReader, SeenPrompt
-from speccompile.runtime.options import check_flags, check_single, check_threads
+from speccompile.runtime.options import check_opening, check_single
 from speccompile.runtime.round_times import RecordedTimes
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.drafter_state import PersistentState
@@ -114,31 +114,32 @@ class Bundle(EngineOwner, AsyncTwins, Servable):
         verify: bool = True,
         proposer: Proposer | None = None,
         signed_by: str | Path | None = None,
+        image_cache: int | None = None,
     ) -> "Bundle":
         """Open a bundle folder. Raise BundleError, EngineError or UsageError.
 
         engine: name of one of its engines, by default the first that can run here. threads: for the engine, by default
         one for each core that this process may use. verify: compare every file with its recorded hash, unless it was
         compared on this machine and is unchanged since; `signed_by` compares all. proposer: source of drafts instead of
-        the bundle's own index, for bundles of drafter.kind or drafter.gate.kind retrieval. With a gate its drafts are
-        used whenever it has any: it judges itself whether a match is long enough. signed_by: file of a public key of
-        minisign that must have signed the bundle (`speccompile sign`). The first time that an engine is opened on a
+        the bundle's own index, for bundles of drafter.kind or drafter.gate.kind retrieval; it judges itself whether a
+        match is long enough. signed_by: file of a public key of minisign that must have signed the bundle. image_cache:
+        MiB of rows of encoded pictures that are kept, by default 256. The first time that an engine is opened on a
         processor, its target's logits are compared between windows of every width (`exactness`). If they differ,
         speculation may change tokens here: a warning says so, and `exact` is false.
         """
-        check_flags([("verify", verify)])
-        check_threads(threads)
+        check_opening(verify=verify, threads=threads, image_cache=image_cache)
         with heartbeat(f"opening {folder}"):
             start = perf_counter()
             opened = open_bundle(Path(folder), verify=verify, skip_verified=True, signed_by=signed_by)
-            bundle = cls._open(opened, engine, threads, verify=verify, proposer=proposer)
+            bundle = cls._open(opened, engine, threads, verify=verify, proposer=proposer, cache=image_cache)
             bundle.load_seconds = perf_counter() - start
             return bundle
 
     @classmethod
     def _open(
-        cls, opened: OpenedBundle, engine: str | None, threads: int | None, *, verify: bool, proposer: Proposer | None
-    ) -> "Bundle":
+        cls, opened: OpenedBundle, engine: str | None, threads: int | None, *, verify: bool, proposer: Proposer | None,
+        cache: int | None,
+    ) -> "Bundle":  # fmt: skip
         entry, writer = choose(opened.manifest, engine), None
         if proposer is None and (opened.folder / WRITER).is_dir():
             writer = cls.open_writer(opened.folder, opened.manifest.tokens, entry.name, threads)
@@ -149,13 +150,13 @@ class Bundle(EngineOwner, AsyncTwins, Servable):
         bundle = cls(opened.manifest, running, rounds, texts.text, texts.chat_template, found, tokenizer)
         if proposer is None and (seen := measured(opened.proof, entry.name, opened.manifest.depth)):
             bundle._loop.drafting.policy.expect(seen)
-        bundle.grammars, bundle.vision = texts.grammars, open_reader(opened, entry, running.threads, texts.text)
+        bundle.grammars, bundle._writer = texts.grammars, writer
+        bundle.vision = open_reader(opened, entry, running.threads, texts.text, cache)
         key = engine_key(opened.folder, entry, running.threads)
         if entry.provider == "cpu":
             bundle.exactness = cached_invariance(key) or check_invariance(key, running, opened.manifest)
             warn_of(bundle.exactness, entry.name)
         key_of_states = SessionKey.of(opened, entry, tokenizer, exact=bundle.exactness.exact)
-        bundle._writer = writer
         bundle._sessions = Sessions(bundle._loop, opened.manifest, key_of_states)
         bundle._prefixes = ShippedPrefixes.of(opened, entry.name, bundle._sessions, bundle._loop.serves)
         bundle._times = RecordedTimes.find(key, running.threads)
@@ -173,8 +174,7 @@ class Bundle(EngineOwner, AsyncTwins, Servable):
         return TextProposer(cls.open(folder / WRITER, engine=engine, threads=threads, verify=False), folder, tokens)
 
     def close(self) -> None:
-        """Release the engine's sessions and memory, see `EngineOwner.close`, those of its drafter over texts too, and
-        end the process that tries constraints."""
+        """Release what `EngineOwner.close` does, of its drafter over texts too, and end the constraints' process."""
         super().close()
         self.grammars.close()
         if self._writer is not None:

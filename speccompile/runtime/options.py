@@ -66,6 +66,22 @@ def check_threads(asked: object) -> None:
         )
 
 
+def check_image_cache(asked: object) -> None:
+    """Raise UsageError unless this is a number of MiB, or None."""
+    if asked is not None and (not _is(Integral, asked) or asked < 0):  # type: ignore[operator]
+        raise UsageError(
+            f"image_cache: received {asked!r}, expected a number of MiB from 0 on",
+            hint="leave it out for 256",
+        )
+
+
+def check_opening(*, verify: object, threads: object, image_cache: object) -> None:
+    """Raise UsageError for values with which no bundle can be opened."""
+    check_flags([("verify", verify)])
+    check_threads(threads)
+    check_image_cache(image_cache)
+
+
 def check_flags(asked: Iterable[tuple[str, object]]) -> None:
     """Raise UsageError for a value that is neither true nor false. asked: names and values."""
     for name, value in asked:

@@ -21,6 +21,7 @@ from speccompile.errors import PromptError, ProofError, UsageError
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime.images.media import SequenceMedia
 from tests import vision
+from tests.light.serve_example import Running
 from tests.light.test_images_arguments import BASE64
 from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, data_url, native, opened, server_of
 from tests.suite.selection import sweep_but
@@ -202,9 +203,14 @@ def test_a_conversation_has_pictures_in_its_parts(seeing, tmp_path):
     assert bundle.vision.settings.token_id not in bundle.chat_token_ids(typed)
 
 
+def metrics_of(server: Running) -> dict[str, float]:
+    text = server.ask("GET", "/metrics").data.decode()
+    return {name: float(value) for name, value in re.findall(r"^vllm:(\w+){.*} (\S+)$", text, re.M)}
+
+
 @pytest.mark.parametrize("kind", ["python", "native"])
 def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
-    tokenizer, form = AutoTokenizer.from_pretrained(idefics3.folder), "PPM" if kind == "native" else "PNG"
+    tokenizer, form, kept = AutoTokenizer.from_pretrained(idefics3.folder), "PPM" if kind == "native" else "PNG", 0
     with server_of(kind, idefics3, request) as server:
         assert server.ask("GET", "/bundle").json["images"] is True
         for size in ((40, 90), (300, 700)):  # read in a thread, and in a child process
@@ -218,6 +224,7 @@ def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
             plain = [{"role": "user", "content": [{"type": "text", "text": "a TYPED "}, {"type": "image"}]}]
             written = tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True)
             mark, pictures = chr(0xE000), idefics3.bundle.vision.pictures([image])
+            kept += idefics3.bundle.vision.encoder.rows(pictures[0]).nbytes
             typed = written.replace("TYPED", idefics3.token[0] + mark + idefics3.token[1:])
             ids = idefics3.bundle.vision.prompt(typed, pictures, special_tokens=False, mark=mark).ids
             assert answer.json["usage"]["prompt_tokens"] == len(ids)
@@ -250,9 +257,9 @@ def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
         refused = server.chat(content, continue_final_message=True).error["message"]
         assert "received True beside pictures, no part of which can be dropped or continued" in refused
         assert server.chat(f"a {idefics3.token} b", max_tokens=3, temperature=0).status == 200
-        found = re.search(r"request_encode_time_seconds_count{.*} (.*)", server.ask("GET", "/metrics").data.decode())
-        assert found
-        assert float(found[1]) == 4  # requests with pictures, which are encoded or known
+        found = metrics_of(server)
+        assert (found["request_encode_time_seconds_count"], found["mm_cache_bytes"]) == (4, kept)
+        assert found["mm_cache_queries_total"] - found["mm_cache_hits_total"] == 2  # pictures
 
 
 def test_the_command_line_takes_pictures(seeing, tmp_path, cli):

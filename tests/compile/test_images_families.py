@@ -9,8 +9,10 @@ from PIL import Image
 
 from speccompile.bundle.prompts import read_questions
 from speccompile.measure.bench import measure
+from speccompile.runtime import Bundle
 from speccompile.serving.scheduler.scheduler import Scheduler
 from tests import vision
+from tests.native.native_api import NativeBundle
 from tests.seeing import NEW, PROMPTS, TALL, WIDE, native, opened
 from tests.suite.selection import sweep_but
 
@@ -119,3 +121,17 @@ def test_bench_shows_the_pictures_of_a_prompt_and_encodes_them_every_time(seeing
 def test_tokens_of_the_runtime_in_cpp_are_the_same(seeing, native):
     for text, images in PROMPTS:
         assert seeing.both_ways_in_cpp(native, text, images) == seeing.both_ways(text, images), text
+
+
+def test_a_cache_of_pictures_has_the_size_that_its_user_says(seeing, native_library, onnxruntime_library):
+    known = {"library": native_library, "onnxruntime": onnxruntime_library}
+    for size in (0, None):
+        chosen = {} if size is None else {"image_cache": size}
+        with Bundle.open(seeing.path, threads=1, **chosen) as bundle:
+            for _ in range(2):
+                bundle.generate("what", images=[WIDE], max_new_tokens=3)
+            encoder = bundle.vision.encoder
+            assert (encoder.queries, encoder.hits, encoder.kept_bytes > 0) == (2, size is None, size is None)
+        session = NativeBundle(seeing.path, **known, **chosen).session()
+        spent = [session.generate(["what"], images=[[WIDE]], max_new_tokens=3)[0]["encode_seconds"] for _ in range(2)]
+        assert [each > 0 for each in spent] == [True, size is not None]

@@ -102,6 +102,8 @@ def test_a_limit_of_the_caches_that_is_none(two, lookup, monkeypatch, value):
     [
         ({"threads": "0"}, "threads: received '0', expected a whole number from 1 on"),
         ({"threads": "many"}, "threads: received 'many', expected"),
+        ({"image_cache": "-1"}, "image_cache: received '-1', expected a whole number from 0 on"),
+        ({"image_cache": "9"}, "image_cache: received 9 for a bundle that sees no pictures, expected none"),
         ({"verify": "maybe"}, "verify: received 'maybe', expected true or false"),
         ({"engin": "x"}, "received the option 'engin', expected one of engine, threads, verify, signed_by"),
     ],

@@ -1,5 +1,6 @@
 """What a benchmark counts, on toy bundles; what it computes, on generations written by hand."""
 
+import re
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -118,6 +119,15 @@ def test_tokens_that_come_at_once_share_their_time():
     assert way.inter_token_distribution[0] == pytest.approx(min(shares))
     assert len(way.inter_token_distribution) == len(QUANTILES)
     assert way.round_seconds == Percentiles(*(pytest.approx(value) for value in (0.3, 0.62, 0.692)))
+
+
+def test_the_time_of_encoding_pictures_has_a_row():
+    plain = SPECULATIVE, AUTOREGRESSIVE
+    seen = tuple(replace(each, encode_seconds=0.25) for each in plain)
+    report = report_of(seen, plain)
+    assert report.to_json()["autoregressive"]["encode_seconds"] == 0.25
+    assert re.search(r"^encode ms +250\.00 +250\.00$", write_table(report), re.M)
+    assert "encode ms" not in write_table(report_of(plain))
 
 
 def test_medians_ratios_and_shares():

@@ -1,7 +1,8 @@
 """Options of a call: their names, values that are refused, and objects that hold them."""
 
 import dataclasses
-from typing import get_type_hints
+from types import SimpleNamespace
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import speccompile
 from speccompile.cli import generate
 from speccompile.errors import PromptError, UsageError
 from speccompile.runtime import GenerationKeywords, GenerationOptions
+from speccompile.runtime.images.bundle_prompts import open_reader
 from speccompile.runtime.options import NEW_TOKENS
 from speccompile.serving.scheduler import Service
 from tests.light.serve_example import chat_bundle
@@ -131,6 +133,11 @@ def test_one_text_and_numpys_booleans_are_taken():
         speccompile.load("nowhere", threads=0)
     with pytest.raises(UsageError, match="verify: received 'no', expected True or False"):
         speccompile.load("nowhere", verify="no")
+    with pytest.raises(UsageError, match="image_cache: received -1, expected a number of MiB from 0 on"):
+        speccompile.load("nowhere", image_cache=-1)
+    opened: Any = SimpleNamespace(manifest=bundle.manifest)
+    with pytest.raises(UsageError, match="image_cache: received 9 for a bundle that sees no pictures, expected none"):
+        open_reader(opened, bundle.entry, 1, None, 9)
 
 
 @pytest.mark.parametrize(

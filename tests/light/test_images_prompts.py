@@ -326,13 +326,13 @@ def test_a_picture_that_was_begun_and_is_held_by_a_slot_now_is_no_other_one(seen
 
 def test_kept_rows_have_a_limit(seen):
     _, _, settings, reader = seen
-    pictures = [reader.pictures([vision.picture(40, 90, seed)])[0] for seed in range(3)]
-    family = FAMILIES[settings.family](settings)
+    pictures, family = reader.pictures([vision.picture(40, 90, seed) for seed in range(3)]), reader.encoder.family
     size = family.n_rows(pictures[0].grid) * settings.width * 4
     encoder, count = fake_encoder(settings, 2 * size), len(family.runs(pictures[0].image))
     for picture, runs in ((0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (1, 4)):  # the least recently used one goes
         encoder.rows(pictures[picture])
-        assert encoder.runs == runs * count
+        found = encoder.runs, encoder.queries - encoder.hits, encoder.kept_bytes
+        assert found == (runs * count, runs, min(runs, 2) * size)
 
 
 def test_settings_come_back_from_a_manifest(seen):

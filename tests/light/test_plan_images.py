@@ -117,6 +117,10 @@ def test_another_multimodal_model_is_refused_with_its_pictures_alone(folder):
     with pytest.raises(UnsupportedModelError, match=r"received target\.images for a model of type 'gemma3n'"):
         planned(folder, "gemma3n")
     assert planned(folder, "gemma3n", target={"images": False}).images is None
+    shutil.copytree(folder / "text", folder / "other")
+    merge_json(folder / "other" / "config.json", {"vision_config": {}})  # as phi4_multimodal's
+    with pytest.raises(UnsupportedModelError, match=r"received target\.images for a model of type 'llama'"):
+        planned(folder, "other")
 
 
 WRONG = [

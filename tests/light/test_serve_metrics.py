@@ -1,6 +1,8 @@
 """What `speccompile serve` counts, read by Prometheus' own parser."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
@@ -63,6 +65,17 @@ def test_they_have_vllms_names(metrics):
         ("request_time_per_output_token_seconds_count", ""): 2,
     }  # fmt: skip
     assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+def test_pictures_are_counted_by_their_encoder():
+    encoder: Any = SimpleNamespace(queries=0, hits=0, kept_bytes=0)
+    metrics = Metrics("toy", "here", positions=4, pictures=encoder)
+    for queries, hits, kept in ((3, 1, 800), (5, 3, 400)):
+        encoder.queries, encoder.hits, encoder.kept_bytes = queries, hits, kept
+        for _ in range(2):
+            found = samples(metrics.text().decode())
+            names = "mm_cache_queries_total", "mm_cache_hits_total", "mm_cache_bytes"
+            assert tuple(found[name, ""] for name in names) == (queries, hits, kept)
 
 
 def test_a_server_counts_its_requests():

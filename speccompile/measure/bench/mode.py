@@ -38,6 +38,8 @@ class ModeStatistics:
     """Percentiles 1, 5, 10, .., 95, 99 of these times; empty without such a token."""
     round_seconds: Percentiles | None
     """Times over all rounds: a reader's wait for the next tokens, which arrive together."""
+    encode_seconds: float | None
+    """Time of encoding pictures, a part of the prefill, of the generations that have some."""
     prefill_seconds: float
     verify_seconds: float
     draft_seconds: float
@@ -71,6 +73,7 @@ def make_mode_statistics(answers: Sequence[Sequence[Answers]]) -> ModeStatistics
         inter_token_seconds=_percentiles(inter_token),
         inter_token_distribution=tuple(np.percentile(inter_token, QUANTILES).tolist()) if inter_token else (),
         round_seconds=_percentiles([gap for gap, _ in shares]),
+        encode_seconds=known_median(one.encode_seconds for one in all_generations),
         prefill_seconds=median(one.prefill_seconds for one in all_generations),
         verify_seconds=median(one.verify_seconds for one in all_generations),
         draft_seconds=median(one.draft_seconds for one in all_generations),

@@ -15,6 +15,8 @@ def _at(percentiles: Percentiles | None, name: str) -> float | None:
     return None if percentiles is None else getattr(percentiles, name) * 1e3
 
 
+_ENCODE = "encode ms"
+"""Title of the row that is left out where no prompt has pictures."""
 ROWS: tuple[Row, ...] = (
     ("tokens/s", lambda way: way.tokens_per_second, ".1f"),
     ("tokens/s without prefill", lambda way: way.decode_tokens_per_second, ".1f"),
@@ -29,6 +31,7 @@ ROWS: tuple[Row, ...] = (
     ("inter-token ms, p99", lambda way: _at(way.inter_token_seconds, "p99"), ".2f"),
     ("round ms, p50", lambda way: _at(way.round_seconds, "p50"), ".2f"),
     ("round ms, p99", lambda way: _at(way.round_seconds, "p99"), ".2f"),
+    (_ENCODE, lambda way: None if way.encode_seconds is None else way.encode_seconds * 1e3, ".2f"),
     ("prefill ms", lambda way: way.prefill_seconds * 1e3, ".2f"),
     ("verify ms", lambda way: way.verify_seconds * 1e3, ".2f"),
     ("draft ms", lambda way: way.draft_seconds * 1e3, ".2f"),
@@ -85,6 +88,8 @@ def _ways(report: Report) -> Iterator[str]:
     shown = {title: way for title, way in ways.items() if way is not None}
     yield f"{'':<26}" + "".join(f"{title:>16}" for title in shown)
     for title, value, form in ROWS:
+        if title == _ENCODE and all(value(way) is None for way in shown.values()):
+            continue
         yield f"{title:<26}" + "".join(f"{cell(value(way), form):>16}" for way in shown.values())
 
 

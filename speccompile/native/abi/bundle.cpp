@@ -8,12 +8,15 @@
 namespace spc {
 namespace {
 
-int threads_of(const std::string& value) {
-  int count = 0;
+// Return the whole number of an option, at least `least`. otherwise: what leaving it out means.
+template <class Number>
+Number number_of(const std::string& name, const std::string& value, Number least, const char* otherwise) {
+  Number count = 0;
   const char* const end = value.data() + value.size();
   const auto [at, error] = std::from_chars(value.data(), end, count);
-  if (error == std::errc() && at == end && count > 0) return count;
-  throw Error(Kind::kUsage, "threads: received " + python_repr(value) + ", expected a whole number from 1 on", "leave it out for one a core");
+  if (error == std::errc() && at == end && count >= least) return count;
+  throw Error(Kind::kUsage, name + ": received " + python_repr(value) + ", expected a whole number from " + std::to_string(least) + " on",
+              std::string("leave it out for ") + otherwise);
 }
 
 bool verify_of(const std::string& value) {
@@ -37,13 +40,15 @@ OpenOptions options_of(const char* const* options) {
     else if (name == "onnxruntime")
       made.onnxruntime = value;
     else if (name == "threads")
-      made.threads = threads_of(value);
+      made.threads = number_of(name, value, 1, "one a core");
+    else if (name == "image_cache")
+      made.image_cache = number_of<int64_t>(name, value, 0, "256 MiB");
     else if (name == "verify")
       made.verify = verify_of(value);
     else if (name == "signed_by")
       made.signed_by = signer_of(value);
     else
-      throw Error(Kind::kUsage, "received the option " + python_repr(name) + ", expected one of engine, threads, verify, signed_by, onnxruntime",
+      throw Error(Kind::kUsage, "received the option " + python_repr(name) + ", expected one of engine, threads, verify, signed_by, image_cache, onnxruntime",
                   "options are names and values in turn, closed by NULL");
   }
   return made;

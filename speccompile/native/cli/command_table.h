@@ -324,6 +324,7 @@ inline constexpr Option kServeOptions[] = {
     {"--address-connections", "N", Takes::kWhole, "Of one address; by default half of --connections. Behind a proxy, which has one address, give as many.  [x>=1]", '\0', false, "", "x>=1", 1, HUGE_VAL},
     {"--cors-origin", "ORIGIN", Takes::kText, "Let pages of this origin ask. May be given several times."},
     {"--image-host", "HOST", Takes::kText, "Refused: this server fetches no pictures; `speccompile serve` does."},
+    {"--image-cache", "MIB", Takes::kWhole, "Memory for rows of encoded pictures, which are kept for those that come again, by default 256; 0 keeps none.  [x>=0]", '\0', false, "", "x>=0", 0, HUGE_VAL},
     {"--grace", "S", Takes::kNumber, "Seconds that requests get to finish when the server is told to end.  [default: 30.0; x>=0]", '\0', false, "", "x>=0", 0, HUGE_VAL},
     {"--no-page", "", Takes::kFlag, "Leave out the page at /."},
     {"--access-log", "", Takes::kFlag, "Write a line for every request to stderr."},
@@ -370,7 +371,7 @@ R"help(  Serve BUNDLE behind OpenAI's API.
     curl localhost:8000/v1/completions -H 'Content-Type: application/json' \
       -d '{"prompt": "def main(", "max_tokens": 64}'
 )help",
-    kServeOptions, 36};
+    kServeOptions, 37};
 
 inline constexpr Option kTranscribeOptions[] = {
     {"--language", "NAME", Takes::kText, "Language that is spoken; by default the one that the target detects."},

@@ -45,8 +45,9 @@ std::string signer_of(const Arguments& given) {
 std::shared_ptr<const Bundle> bundle_of(const Arguments& given, bool verify) {
   const Step step("opening " + plain_path(given.rest[0]));
   const int64_t threads = std::min<int64_t>(given.count("--threads", 0), std::numeric_limits<int>::max());
-  return std::make_shared<const Bundle>(
-      given.rest[0], OpenOptions{given.text("--engine"), given.text("--onnxruntime"), static_cast<int>(threads), verify, signer_of(given)});
+  OpenOptions options{given.text("--engine"), given.text("--onnxruntime"), static_cast<int>(threads), verify, signer_of(given)};
+  if (given.has("--image-cache")) options.image_cache = given.count("--image-cache", 0);
+  return std::make_shared<const Bundle>(given.rest[0], options);
 }
 
 std::string read_stdin() {

@@ -62,8 +62,10 @@ void Encoder::run_all() {
 
 Encoded Encoder::rows(const Picture& picture) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  ++queries_;
   const auto known = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& each) { return each.first == picture.key; });
   if (known != kept_.end()) {
+    ++hits_;
     kept_.splice(kept_.begin(), kept_, known);
     return {kept_.front().second, 0};
   }

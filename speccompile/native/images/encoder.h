@@ -1,6 +1,7 @@
 // The encoder of a bundle: pictures -> rows, kept by content for pictures that come again (runtime/images/encoder.py).
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -35,6 +36,11 @@ struct Encoded {
   double seconds = 0;
 };
 
+// Counts of pictures that were asked for and of those whose rows were kept, and bytes that are kept now.
+struct EncoderUse {
+  int64_t queries = 0, hits = 0, kept_bytes = 0;
+};
+
 // Rows of pictures. Thread-safe; the graph is opened at the first picture.
 class Encoder {
  public:
@@ -46,6 +52,8 @@ class Encoder {
   PicturePtr picture(std::shared_ptr<const Pixels> image, bool is_low) const;
   // Return the rows of a picture, kept ones if its pixels came before. Throws Error(kEngine).
   Encoded rows(const Picture& picture);
+  // Return it at any time: this waits for no encoding.
+  EncoderUse use() const { return {queries_, hits_, static_cast<int64_t>(size_)}; }
   // The same on a thread of the encoder's own, which encodes one picture after the other beside the caller's work. A picture whose
   // `wanted` has ended when its turn comes is left out.
   std::future<Encoded> ahead(PicturePtr picture, std::weak_ptr<const void> wanted);
@@ -69,7 +77,8 @@ class Encoder {
   std::mutex mutex_;
   RunEncoder run_;
   std::list<Kept> kept_;  // the one that was asked for last first
-  size_t size_ = 0;
+  std::atomic<size_t> size_ = 0;
+  std::atomic<int64_t> queries_ = 0, hits_ = 0;
 
   std::mutex queue_mutex_;
   std::condition_variable changed_;

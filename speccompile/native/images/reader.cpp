@@ -6,8 +6,8 @@
 
 namespace spc::images {
 
-ImageReader::ImageReader(const ImageSettings& settings, std::function<RunEncoder()> open, std::shared_ptr<const Text> text)
-    : settings(settings), encoder_(std::make_shared<Encoder>(settings, std::move(open), static_cast<size_t>(kEncoderBytes))), text_(std::move(text)) {}
+ImageReader::ImageReader(const ImageSettings& settings, std::function<RunEncoder()> open, std::shared_ptr<const Text> text, size_t limit)
+    : settings(settings), encoder_(std::make_shared<Encoder>(settings, std::move(open), limit)), text_(std::move(text)) {}
 
 std::vector<PicturePtr> ImageReader::pictures(const std::vector<GivenPicture>& given) const {
   if (static_cast<int64_t>(given.size()) > kMostPictures)

@@ -19,8 +19,8 @@ struct SeenPrompt {
 
 class ImageReader {
  public:
-  // text: the bundle's tokenizer, or null.
-  ImageReader(const ImageSettings& settings, std::function<RunEncoder()> open, std::shared_ptr<const Text> text);
+  // text: the bundle's tokenizer, or null. limit: bytes of encoder rows that are kept.
+  ImageReader(const ImageSettings& settings, std::function<RunEncoder()> open, std::shared_ptr<const Text> text, size_t limit);
 
   // Return the pictures of one prompt. Throws Error(kPrompt).
   std::vector<PicturePtr> pictures(const std::vector<GivenPicture>& given) const;
@@ -28,6 +28,8 @@ class ImageReader {
   SeenPrompt prompt(const std::string& text, const std::vector<PicturePtr>& pictures, bool special_tokens = true, const std::string& mark = "") const;
   // Return a prompt of token ids that has the placeholder for every row. Throws Error(kPrompt).
   SeenPrompt of_ids(TokenIds ids, const std::vector<PicturePtr>& pictures) const;
+
+  EncoderUse encoder_use() const { return encoder_->use(); }
 
   const ImageSettings settings;
 

@@ -67,7 +67,8 @@ SPC_API void spc_log_to(void (*sink)(void *user, int level, const char *line), v
 /* options: names and values in turn, closed by NULL; NULL for none. "engine": its name, by default the first that can run
  * here. "threads": of the processor, by default one for each core that this process may use. "verify": "true" (the default)
  * compares every file with its recorded hash, "false" does not. "signed_by": a file of a public key of minisign, which must
- * have signed the bundle (`speccompile sign`); needs OpenSSL's libcrypto. "onnxruntime": the path of ONNX Runtime's library, by
+ * have signed the bundle (`speccompile sign`); needs OpenSSL's libcrypto. "image_cache": MiB of rows of encoded pictures that are
+ * kept for those that come again, by default 256. "onnxruntime": the path of ONNX Runtime's library, by
  * default $SPECCOMPILE_ONNXRUNTIME, then what the loader finds as libonnxruntime.so.1. */
 SPC_API spc_error *spc_bundle_open(const char *folder, const char *const *options, spc_bundle **bundle);
 SPC_API void spc_bundle_free(spc_bundle *bundle); /* sessions keep what they need */

@@ -126,7 +126,7 @@ class Request {
 class Bundle {
  public:
   // options: {"engine", name}, {"threads", "2"}, {"verify", "false"}, {"signed_by", file of a public key},
-  // {"onnxruntime", path of its library}
+  // {"image_cache", "256"} (MiB), {"onnxruntime", path of its library}
   explicit Bundle(const std::string &folder, const std::vector<std::pair<std::string, std::string>> &options = {}) {
     std::vector<const char *> words;
     for (const auto &[name, value] : options) words.insert(words.end(), {name.c_str(), value.c_str()});

@@ -1,6 +1,8 @@
 #include "bundle.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <system_error>
 
 #include "../constraints/constraint.h"
@@ -30,12 +32,19 @@ std::shared_ptr<const RetrievalProposer> open_index(const OpenedBundle& bundle) 
 }
 
 // The reader of a bundle's pictures; null if its target sees none.
-std::shared_ptr<const images::ImageReader> open_reader(const Ort& library, const OpenedBundle& opened, int threads, bool verify, const std::shared_ptr<const Text>& text) {
+std::shared_ptr<const images::ImageReader> open_reader(const Ort& library, const OpenedBundle& opened, const OpenOptions& options, const std::shared_ptr<const Text>& text) {
   const std::optional<images::ImageSettings> settings = images::ImageSettings::of(opened.manifest);
-  if (!settings) return nullptr;
+  if (!settings) {
+    if (options.image_cache)
+      throw Error(Kind::kUsage, "image_cache: received " + std::to_string(*options.image_cache) + " for a bundle that sees no pictures, expected none", "leave it out");
+    return nullptr;
+  }
   opened.path(std::string(kImagesFolder) + "/" + kEncodeImage + ".onnx");
   if (text && !settings->token) images::refuse_setting("token", {}, "a text in a bundle with a tokenizer");
-  return std::make_shared<const images::ImageReader>(*settings, images::encoder_of(library, opened.folder, threads, verify), text);
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() >> 20;
+  const int64_t limit = options.image_cache ? std::min(*options.image_cache, kMost) << 20 : kEncoderBytes;
+  const int threads = options.threads > 0 ? options.threads : available_cores();
+  return std::make_shared<const images::ImageReader>(*settings, images::encoder_of(library, opened.folder, threads, options.verify), text, static_cast<size_t>(limit));
 }
 
 }  // namespace
@@ -56,7 +65,7 @@ Bundle::Bundle(const std::string& folder, const OpenOptions& options)
       text_hint_ = error.hint;
     }
   }
-  vision_ = open_reader(library_, opened_, options.threads > 0 ? options.threads : available_cores(), options.verify, text_);
+  vision_ = open_reader(library_, opened_, options, text_);
   if (vision_ && text_) text_ = images::without_placeholders(text_, vision_->settings.placeholders());
   grammars_ = std::make_shared<const constraints::Compiler>(manifest(), text_ ? opened_.path(kTokenizer) : "");
   if (opened_.hashes.find(kChat)) chat_ = ChatTemplates(opened_.path(kChat));

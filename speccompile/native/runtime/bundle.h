@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "../bundle/reader.h"
@@ -23,12 +24,13 @@ namespace spc {
 
 // engine: name of an engine, "" for the first that can run here. threads: 0 for one per core that this process may use.
 // verify: compare every file with its recorded hash. onnxruntime: path of its library, "" to search for it. signed_by: see
-// `open_bundle`.
+// `open_bundle`. image_cache: MiB of rows of encoded pictures that are kept, by default what Python's keep.
 struct OpenOptions {
   std::string engine, onnxruntime;
   int threads = 0;
   bool verify = true;
   std::string signed_by = "";
+  std::optional<int64_t> image_cache = std::nullopt;
 };
 
 // Hints for a prompt that is too long, where nothing truncates it, and where an option does.

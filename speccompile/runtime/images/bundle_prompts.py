@@ -7,10 +7,11 @@ from typing import Any
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.bundle.media import ENCODE_IMAGE
 from speccompile.bundle.reader import OpenedBundle
-from speccompile.errors import PromptError
+from speccompile.errors import PromptError, UsageError
 from speccompile.machine.system import available_cores
 from speccompile.runtime.images.conversations import read_conversation
 from speccompile.runtime.images.encoder import ENCODER_FILE, open_encoder, open_tensorrt_encoder
+from speccompile.runtime.images.limits import IMAGE_CACHE
 from speccompile.runtime.images.prompts import marked, unused_mark
 from speccompile.runtime.images.reader import ImageReader, SeenPrompt, image_settings, images_per_prompt
 from speccompile.runtime.text.prompts import (
@@ -24,17 +25,24 @@ from speccompile.runtime.text.tokenizer import Tokenizer
 
 
 def open_reader(
-    opened: OpenedBundle, entry: EngineEntry, threads: int | None, text: Tokenizer | None
+    opened: OpenedBundle, entry: EngineEntry, threads: int | None, text: Tokenizer | None, cache: int | None
 ) -> ImageReader | None:
     """Return the reader of a bundle's pictures, whose encoder is the engine's own if it has one; None if it sees none.
-    Raise BundleError."""
+    cache: MiB of rows that are kept, None for the default. Raise BundleError, and UsageError for a cache of what is
+    not seen."""
     settings = image_settings(opened.manifest)
     if settings is None:
+        if cache is not None:
+            raise UsageError(
+                f"image_cache: received {cache} for a bundle that sees no pictures, expected none",
+                hint="leave it out",
+            )
         return None
+    limit = (IMAGE_CACHE if cache is None else cache) << 20
     if ENCODE_IMAGE in entry.files:
-        return ImageReader(settings, partial(open_tensorrt_encoder, opened.folder, entry, settings), text)
+        return ImageReader(settings, partial(open_tensorrt_encoder, opened.folder, entry, settings), text, limit)
     opened.path(ENCODER_FILE)
-    return ImageReader(settings, partial(open_encoder, opened.folder, threads or available_cores()), text)
+    return ImageReader(settings, partial(open_encoder, opened.folder, threads or available_cores()), text, limit)
 
 
 def read_prompt(

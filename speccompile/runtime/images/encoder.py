@@ -94,18 +94,21 @@ class Encoder:
         """limit: bytes of rows that are kept."""
         self.family, self.seconds, self.runs = family, 0.0, 0
         """seconds, runs: time of all encoding so far, and number of runs."""
+        self.queries, self.hits, self.kept_bytes = 0, 0, 0
+        """queries, hits: pictures that were asked for so far, and those of them whose rows were kept."""
         self.ahead = ThreadPoolExecutor(1, "speccompile-encoder")
         """Thread that encodes while rounds run."""
         self._open_run, self._limit = open_run, limit
         self._run: Run | None = None
         self._kept = OrderedDict[bytes, Rows]()
-        self._size = 0
         self._lock = threading.Lock()
 
     def rows(self, picture: Picture) -> Rows:
         """Return the rows of a picture, kept ones if its pixels came before. Raise EngineError."""
         with self._lock:
+            self.queries += 1
             if picture.key in self._kept:
+                self.hits += 1
                 self._kept.move_to_end(picture.key)
                 return self._kept[picture.key]
             start = perf_counter()
@@ -118,7 +121,7 @@ class Encoder:
         """Drop the rows that are kept."""
         with self._lock:
             self._kept.clear()
-            self._size = 0
+            self.kept_bytes = 0
 
     def _encode(self, picture: Picture) -> Rows:
         if self._run is None:
@@ -131,6 +134,6 @@ class Encoder:
         if rows.nbytes > self._limit:
             return
         self._kept[key] = rows
-        self._size += rows.nbytes
-        while self._size > self._limit:
-            self._size -= self._kept.popitem(last=False)[1].nbytes
+        self.kept_bytes += rows.nbytes
+        while self.kept_bytes > self._limit:
+            self.kept_bytes -= self._kept.popitem(last=False)[1].nbytes

@@ -10,5 +10,7 @@ LOW_SIDE = 512
 """Side of the square whose area a picture with less detail has at most, in families without tiles."""
 MAX_IMAGES = 64
 """Pictures of one prompt."""
-ENCODER_BYTES = 256 << 20
-"""Bytes of encoder rows that a bundle keeps for pictures that come again."""
+IMAGE_CACHE = 256
+"""MiB of encoder rows that a bundle keeps by default for pictures that come again."""
+ENCODER_BYTES = IMAGE_CACHE << 20
+"""The same in bytes."""

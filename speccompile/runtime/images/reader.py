@@ -11,7 +11,7 @@ from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime.images.decode import is_pillow, read_picture
 from speccompile.runtime.images.encoder import Encoder, LowDetail, Picture, Run
 from speccompile.runtime.images.families import FAMILIES
-from speccompile.runtime.images.limits import MAX_IMAGES
+from speccompile.runtime.images.limits import ENCODER_BYTES, MAX_IMAGES
 from speccompile.runtime.images.media import SequenceMedia
 from speccompile.runtime.images.prompts import with_pictures
 from speccompile.runtime.text.tokenizer import Tokenizer
@@ -47,7 +47,10 @@ def image_settings(manifest: Manifest) -> ImageSettings | None:
 class ImageReader:
     """Reads prompts with pictures, and texts in which placeholders are text."""
 
-    def __init__(self, settings: ImageSettings, open_run: Callable[[], Run], text: Tokenizer | None) -> None:
+    def __init__(
+        self, settings: ImageSettings, open_run: Callable[[], Run], text: Tokenizer | None, limit: int = ENCODER_BYTES
+    ) -> None:
+        """limit: bytes of encoder rows that are kept."""
         self.settings, self._text = settings, text
         try:
             self._family = FAMILIES[settings.family](settings)
@@ -55,7 +58,7 @@ class ImageReader:
             raise BundleError(
                 f"plan.images.settings: {error!r}", hint="build the bundle again with this speccompile"
             ) from error
-        self.encoder = Encoder(self._family, open_run)
+        self.encoder = Encoder(self._family, open_run, limit)
 
     def pictures(self, sources: Sequence[Any]) -> list[Picture]:
         """Return the pictures of one prompt. Raise PromptError."""

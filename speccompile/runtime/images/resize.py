@@ -15,6 +15,8 @@ Pixels = NDArray[np.uint8]
 """A picture: uint8 [height, width, 3]."""
 
 _BITS = 22
+_BLOCK = 1 << 17
+"""Sums that are made at once."""
 
 
 def _bilinear(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -58,14 +60,19 @@ def resize(image: Pixels, height: int, width: int, resample: str, *, like_torch:
 
 
 def _pass(image: Pixels, axis: int, size: int, resample: str, like_torch: bool) -> Pixels:
-    """Resize along one axis, 0 for the height."""
+    """Resize along one axis, 0 for the height: a few columns at a time, whose sums stay in a core's cache."""
     places, weights, bits = _coefficients(image.shape[axis], size, resample, like_torch)
-    total = np.full((*image.shape[:axis], size, *image.shape[axis + 1 :]), 1 << (bits - 1), np.int32)
-    shape = (-1, 1, 1) if axis == 0 else (-1, 1)
-    for place, weight in zip(places.T, weights.T, strict=True):
-        total += image.take(place, axis).astype(np.int32) * weight.reshape(shape)
-    resized: Pixels = np.clip(total >> bits, 0, 255).astype(np.uint8)
-    return resized
+    lines = np.ascontiguousarray(image.swapaxes(0, axis)).reshape(image.shape[axis], -1)
+    resized = np.empty((size, lines.shape[1]), np.uint8)
+    step = max(1, _BLOCK // size)
+    for start in range(0, lines.shape[1], step):
+        part = np.ascontiguousarray(lines[:, start : start + step])
+        total = np.full((size, part.shape[1]), 1 << (bits - 1), np.int32)
+        for place, weight in zip(places.T, weights.T, strict=True):
+            total += part.take(place, 0) * weight[:, None]
+        np.clip(total >> bits, 0, 255, out=resized[:, start : start + step], casting="unsafe")
+    found = resized.reshape(size, image.shape[1 - axis], image.shape[2]).swapaxes(0, axis)
+    return np.ascontiguousarray(found)
 
 
 @lru_cache(maxsize=64)

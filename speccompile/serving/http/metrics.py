@@ -1,5 +1,6 @@
 """Metrics under vLLM's names, so that monitoring and routing for vLLM's servers can read them."""
 
+import threading
 from collections import Counter as Tally
 from collections.abc import Sequence
 from typing import TypeVar
@@ -15,6 +16,7 @@ from prometheus_client import (
 )
 
 from speccompile.runtime import Generation
+from speccompile.runtime.images.encoder import Encoder
 from speccompile.serving.scheduler import Observer
 
 _FIRST_TOKEN = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160)
@@ -34,6 +36,8 @@ _COUNTERS = {
     "generation_tokens": "New tokens of sequences that have ended.",
     "prefix_cache_queries": "Tokens of prompts that were looked for among what is kept.",
     "prefix_cache_hits": "Those of them that were found.",
+    "mm_cache_queries": "Pictures whose rows were looked for among those that are kept.",
+    "mm_cache_hits": "Those of them that were found.",
     "num_preemptions": "Sequences that lost their row to one of higher priority, and waited again.",
     "spec_decode_num_drafts": "Rounds of a sequence in which there were drafts.",
     "spec_decode_num_draft_tokens": "Drafts that were verified.",
@@ -43,6 +47,7 @@ _GAUGES = {
     "num_requests_running": "Sequences that have a row.",
     "num_requests_waiting": "Requests that wait for a row.",
     "kv_cache_usage_perc": "Share of the room in all rows that is filled, from 0 to 1.",
+    "mm_cache_bytes": "Bytes of rows of pictures that are kept.",
 }
 _HISTOGRAMS: dict[str, tuple[str, Sequence[float]]] = {
     "time_to_first_token_seconds": ("From the request to its first token.", _FIRST_TOKEN),
@@ -65,8 +70,9 @@ F = TypeVar("F", Counter, Gauge, Histogram)
 class Metrics(Observer):
     """Observer that counts the events of a service. Any thread may call `text`."""
 
-    def __init__(self, model: str, engine: str, positions: int) -> None:
-        """model, engine: labels of all metrics. positions: maximum number of drafts in a round."""
+    def __init__(self, model: str, engine: str, positions: int, pictures: Encoder | None = None) -> None:
+        """model, engine: labels of all metrics. positions: maximum number of drafts in a round. pictures: their
+        encoder, which counts them itself."""
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._labels = {"model_name": model, "engine": engine}
@@ -85,10 +91,13 @@ class Metrics(Observer):
         self._refused = self._counter("admission_rejections", "Requests that were not taken.", "reason")
         self._failed = self._own(Counter("vllm:request_failures", "Requests that failed.", names, registry=None))
         accepted = self._counter("spec_decode_num_accepted_tokens_per_pos", "Accepted drafts by place.", "position")
+        self._pictures, self._counting, self._counted = pictures, threading.Lock(), Tally[str]()
         self._accepted = [accepted.labels(**self._labels, position=str(place)) for place in range(positions)]
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format. In OpenMetrics' format the names would lose their colon."""
+        if self._pictures is not None:
+            self._count(self._pictures)
         return generate_latest(self._registry)
 
     def refused(self, reason: str) -> None:
@@ -149,6 +158,13 @@ class Metrics(Observer):
 
     def failed(self, error: Exception) -> None:
         self._failed.inc()
+
+    def _count(self, pictures: Encoder) -> None:
+        self._gauges["mm_cache_bytes"].set(pictures.kept_bytes)
+        with self._counting:
+            for name, count in (("mm_cache_hits", pictures.hits), ("mm_cache_queries", pictures.queries)):
+                self._counters[name].inc(count - self._counted[name])
+                self._counted[name] = count
 
     def _counter(self, name: str, says: str, label: str) -> Counter:
         """Return a counter with one more label."""

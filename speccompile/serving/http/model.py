@@ -32,12 +32,14 @@ class ServedModel:
 
     def open(
         self, folder: Path, *, engine: str | None = None, threads: int | None = None, verify: bool = True,
-        signed_by: Path | None = None, adapters: Mapping[str, Path] | None = None,
+        signed_by: Path | None = None, adapters: Mapping[str, Path] | None = None, image_cache: int | None = None,
     ) -> None:  # fmt: skip
         """Open a bundle folder, load adapters into it, folders by name, and begin to serve it. Raise as `Bundle.open`
         and `Bundle.load_adapter` do; `failure` then has the error."""
         try:
-            bundle = Bundle.open(folder, engine=engine, threads=threads, verify=verify, signed_by=signed_by)
+            bundle = Bundle.open(
+                folder, engine=engine, threads=threads, verify=verify, signed_by=signed_by, image_cache=image_cache
+            )
             for name, adapter in (adapters or {}).items():
                 bundle.load_adapter(name, adapter)
             self.start(bundle, folder)
@@ -120,6 +122,7 @@ class _Opened:
         self, bundle: Bundle, name: str, limits: Limits, reader: Reader, sessions: SessionFolder | None
     ) -> None:
         self.bundle, self.reader = bundle, reader
-        self.metrics = Metrics(name, bundle.engine_name, bundle.manifest.tokens)
+        encoder = None if bundle.vision is None else bundle.vision.encoder
+        self.metrics = Metrics(name, bundle.engine_name, bundle.manifest.tokens, encoder)
         self.texts = TokenTexts(bundle.text)
         self.service: Service = bundle.serve(limits, self.metrics, sessions)

@@ -125,10 +125,15 @@ images::GivenPicture picture_of(const Json& part, const std::string& where, size
   }
 }
 
-// Throws RequestError for more pictures than a request may have: a body of some kilobytes may name any number of pixels.
+// Throws RequestError for more pictures than a request may have.
+void check_count(const Json::List& messages) {
+  int64_t count = 0;
+  for (const Json& message : messages) count += std::count_if(message["content"].list().begin(), message["content"].list().end(), is_picture);
+  if (count > kMostPictures) refuse("received " + std::to_string(count) + " pictures, expected at most " + std::to_string(kMostPictures), "give fewer");
+}
+
+// Throws RequestError for more pixels than a request may have: a body of some kilobytes may name any number of them.
 void check_pixels(const std::vector<images::GivenPicture>& pictures) {
-  if (static_cast<int64_t>(pictures.size()) > kMostPictures)
-    refuse("received more than " + std::to_string(kMostPictures) + " pictures, expected at most " + std::to_string(kMostPictures), "give fewer");
   size_t bytes = 0;
   for (const images::GivenPicture& each : pictures) bytes += each.pixels->data.size();
   if (bytes > static_cast<size_t>(kMostPixelBytes))
@@ -155,6 +160,7 @@ std::optional<ShownMessages> shown_messages(const Json& body, const Bundle& bund
     if (const Json* const value = body.find(name); value && !value->is_null() && !(value->type() == Json::Type::kBool && !value->boolean()))
       throw RequestError(400, std::string(name) + ": received " + value->repr() + " beside pictures, no part of which can be dropped or continued", name,
                          "unsupported_parameter", "leave it out");
+  check_count(messages);
   ShownMessages found{body, {}};
   Json::List rest;
   for (size_t number = 0; number < messages.size(); ++number) {

@@ -63,8 +63,8 @@ void add_process(std::string& to) {
 
 }  // namespace
 
-Metrics::Metrics(const std::string& model, const std::string& engine, int64_t positions)
-    : labels_{{"engine", engine}, {"model_name", model}}, accepted_(static_cast<size_t>(positions)) {
+Metrics::Metrics(const std::string& model, const std::string& engine, int64_t positions, const images::ImageReader* pictures)
+    : labels_{{"engine", engine}, {"model_name", model}}, pictures_(pictures), accepted_(static_cast<size_t>(positions)) {
   for (const HistogramText& each : kHistograms) distributions_[each.name].counts.resize(each.count + 1);
 }
 
@@ -163,9 +163,15 @@ std::string Metrics::text() const {
   std::string found;
   add_process(found);
   const std::lock_guard<std::mutex> held(mutex_);
-  const auto value_of = [this](const char* name) {
-    const auto own = numbers_.find(name);
-    return own == numbers_.end() ? 0.0 : own->second;
+  std::map<std::string, double> numbers = numbers_;
+  if (pictures_) {
+    const images::EncoderUse use = pictures_->encoder_use();
+    for (const auto& [name, value] : {std::pair{"mm_cache_queries", use.queries}, {"mm_cache_hits", use.hits}, {"mm_cache_bytes", use.kept_bytes}})
+      numbers[name] = static_cast<double>(value);
+  }
+  const auto value_of = [&numbers](const char* name) {
+    const auto own = numbers.find(name);
+    return own == numbers.end() ? 0.0 : own->second;
   };
   const auto by_label = [&](const char* name, const char* help, const char* label, const std::map<std::string, double>& values) {
     const std::string whole = std::string(kPrefix) + name + "_total";

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "../../images/reader.h"
 #include "../scheduler/events.h"
 
 namespace spc::http {
@@ -13,8 +14,9 @@ namespace spc::http {
 // Observer that counts the events of a service. Any thread may call `text`.
 class Metrics : public Observer {
  public:
-  // model, engine: labels of all metrics. positions: maximum number of drafts in a round.
-  Metrics(const std::string& model, const std::string& engine, int64_t positions);
+  // model, engine: labels of all metrics. positions: maximum number of drafts in a round. pictures: their reader, whose encoder counts
+  // them itself, or null.
+  Metrics(const std::string& model, const std::string& engine, int64_t positions, const images::ImageReader* pictures);
   // Return all metrics in Prometheus' text format.
   std::string text() const;
 
@@ -40,6 +42,7 @@ class Metrics : public Observer {
   std::string labels(const char* name = "", const std::string& value = "") const;
 
   const std::map<std::string, std::string> labels_;
+  const images::ImageReader* const pictures_;
   mutable std::mutex mutex_;
   std::map<std::string, double> numbers_;  // counters and gauges, by name
   std::map<std::string, Distribution> distributions_;

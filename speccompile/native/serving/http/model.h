@@ -16,7 +16,7 @@ namespace spc::http {
 // An open bundle with what serves it.
 struct OpenedModel {
   OpenedModel(std::shared_ptr<const Bundle> opened, const std::string& name, const Limits& limits, const std::map<std::string, std::string>& adapters)
-      : bundle(std::move(opened)), metrics(name, bundle->entry().name, bundle->manifest().tokens), texts(bundle->text()), service(bundle, limits, &metrics, adapters) {
+      : bundle(std::move(opened)), metrics(name, bundle->entry().name, bundle->manifest().tokens, bundle->vision()), texts(bundle->text()), service(bundle, limits, &metrics, adapters) {
     for (const auto& each : adapters) adapter_names.push_back(each.first);
   }
 

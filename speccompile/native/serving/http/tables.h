@@ -159,6 +159,8 @@ inline constexpr MetricText kCounters[] = {
     {"generation_tokens", "New tokens of sequences that have ended."},
     {"prefix_cache_queries", "Tokens of prompts that were looked for among what is kept."},
     {"prefix_cache_hits", "Those of them that were found."},
+    {"mm_cache_queries", "Pictures whose rows were looked for among those that are kept."},
+    {"mm_cache_hits", "Those of them that were found."},
     {"num_preemptions", "Sequences that lost their row to one of higher priority, and waited again."},
     {"spec_decode_num_drafts", "Rounds of a sequence in which there were drafts."},
     {"spec_decode_num_draft_tokens", "Drafts that were verified."},
@@ -168,6 +170,7 @@ inline constexpr MetricText kGauges[] = {
     {"num_requests_running", "Sequences that have a row."},
     {"num_requests_waiting", "Requests that wait for a row."},
     {"kv_cache_usage_perc", "Share of the room in all rows that is filled, from 0 to 1."},
+    {"mm_cache_bytes", "Bytes of rows of pictures that are kept."},
 };
 inline constexpr double kTimeToFirstTokenSecondsBuckets[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0};
 inline constexpr double kInterTokenLatencySecondsBuckets[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0};
