@@ -3,12 +3,17 @@
 from pathlib import Path
 
 from speccompile.compiler.checkpoints.facts import TOKENIZER_FILES
+from speccompile.compiler.checkpoints.image_numbers import PROCESSOR_FILES
 from speccompile.compiler.checkpoints.json_files import CONFIG, GENERATION_CONFIG
+from speccompile.compiler.checkpoints.piece_tokenizers import PIECES, VOCABULARY
 from speccompile.compiler.checkpoints.weights import INDEX
 from speccompile.errors import CheckpointError
 from speccompile.progress import LOGGER, log_step
 
-PATTERNS = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES, INDEX, "*.safetensors", "*.jinja")
+PATTERNS = (
+    CONFIG, GENERATION_CONFIG, *PROCESSOR_FILES, *TOKENIZER_FILES, VOCABULARY, *PIECES.values(), INDEX,
+    "*.safetensors", "*.jinja",
+)  # fmt: skip
 HEAD_PATTERNS = (*PATTERNS, "*.bin", "*.pt")
 """Files of a head, which may be published as a pickle: only tensors are read from it."""
 IGNORED = ("[!a]*/*", "a[!d]*/*", "ad[!d]*/*", "*/*/*", "consolidated*")

@@ -9,6 +9,7 @@ from speccompile.plan.recipe_source import RecipeSource, format_value
 from speccompile.recipe.adapter import adapted_folder
 from speccompile.recipe.gguf import gguf_folder
 from speccompile.recipe.hub import HEAD_PATTERNS, PATTERNS, fetch_snapshot
+from speccompile.recipe.pieces import with_tokenizer
 
 
 def resolve_model(
@@ -68,10 +69,11 @@ def _base_folder(
         return described, None
     if folder.is_dir():
         _refuse_revision(section, reference, revision, origin)
-        return folder, None
+        return with_tokenizer(folder), None
     if folder.exists() or _is_path(reference):
         raise _missing(section, reference, f"{_found(folder)} lies at {folder}", "a model folder", origin)
-    return _fetch(section, reference, revision, folder, origin, heads=heads)
+    found, commit = _fetch(section, reference, revision, folder, origin, heads=heads)
+    return with_tokenizer(found), commit
 
 
 def _fetch(

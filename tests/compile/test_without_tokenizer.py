@@ -3,13 +3,16 @@
 import logging
 
 import pytest
+from tokenizers import Tokenizer
 
 from speccompile.compiler.build import build
-from speccompile.compiler.models.tokenizer import warn_without_tokenizer
+from speccompile.compiler.models.tokenizer import warn_without_tokenizer, write_tokenizer
 from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe.pieces import with_tokenizer
 from speccompile.runtime import Bundle
 from tests import zoo
 from tests.compile.tiny_bundles import save
+from tests.light.piece_models import IDS, PIECES, write_translator
 
 pytestmark = pytest.mark.builds(1)
 
@@ -46,3 +49,11 @@ def test_a_folder_without_any_is_not_warned_of(tmp_path, caplog):
         (tmp_path / name).touch()
     warn_without_tokenizer(tmp_path)
     assert "found tokenizer.model and vocab.json, but no tokenizer.json" in warnings(caplog)[0]
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_a_translator_as_it_is_published_has_a_tokenizer(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
+    write_tokenizer(with_tokenizer(write_translator(tmp_path, name)), tmp_path / "bundle")
+    tokenizer = Tokenizer.from_file(str(tmp_path / "bundle" / "tokenizer" / "tokenizer.json"))
+    assert {text: tokenizer.encode(text).ids for text in IDS[name]} == IDS[name]

@@ -56,7 +56,10 @@ def test_a_hub_model_is_fetched_with_its_commit(hub, make_recipe, make_checkpoin
     assert plan.to_json()["target"]["commit"] == COMMIT
     repository, options = hub.asked
     assert (repository, options["revision"], options["local_files_only"]) == ("organisation/name", "v1", False)
-    assert {"config.json", "tokenizer.json", "chat_template.jinja", "*.safetensors"} <= set(options["allow_patterns"])
+    assert set(options["allow_patterns"]) >= {
+        "config.json", "tokenizer.json", "chat_template.jinja", "*.safetensors", "preprocessor_config.json",
+        "vocab.json", "source.spm", "sentencepiece.bpe.model",
+    }  # fmt: skip
 
 
 def test_a_folder_beside_the_recipe_comes_before_the_hub(hub, make_recipe):

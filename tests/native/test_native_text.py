@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -16,12 +17,19 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
+from speccompile.compiler.checkpoints.piece_tokenizers import make_tokenizer
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer, Tokenizer
 from tests.light.fake_bundle import toy_tokenizer
 from tests.light.odd_tokenizers import ODD
+from tests.light.piece_models import PIECES, write_translator
 from tests.light.test_text import grouped
 from tests.native.tokenizers_of_families import CORPUS, FAMILIES, SENTENCES
 from tests.suite.selection import sweep_but
+
+
+def translator(name: str) -> FastTokenizer:
+    with TemporaryDirectory() as folder:
+        return FastTokenizer.from_str(json.dumps(make_tokenizer(write_translator(Path(folder), name), name)[0]))
 
 
 def zoo() -> FastTokenizer:
@@ -32,6 +40,7 @@ def zoo() -> FastTokenizer:
 
 MADE = FAMILIES | {"toy": toy_tokenizer, "zoo": zoo}
 MADE |= {name: partial(FastTokenizer.from_str, text) for name, text in ODD.items()}
+MADE |= {name: partial(translator, name) for name in PIECES}
 TEXTS = [*CORPUS, Path(ast.__file__).read_text()[:20_000], "", " ", "a", "\n", "▁", "<s>", "<0x41>", "a\0b", "\ufeff"]
 CHECKS = settings(
     max_examples=8,

@@ -14,7 +14,10 @@ from speccompile.compiler.models.load import first_line
 from speccompile.errors import CheckpointError
 from speccompile.progress import LOGGER
 
-LEFT_BEHIND = ("tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json", "vocab.txt")
+LEFT_BEHIND = (
+    "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model",
+    "sentencepiece.bpe.model",
+)  # fmt: skip
 """Files of a tokenizer besides tokenizer.json that a folder may hold."""
 
 _UNREADABLE = (
