@@ -75,6 +75,8 @@ REFUSED = {
     "two codings": (POST + b"Transfer-Encoding: chunked\r\n" * 2 + b"\r\n", b"501", b""),
     "a length of zeros": (POST + b"Content-Length: " + b"0" * 21 + b"2\r\n\r\n{}", b"400", b""),
     "a trailer that is no header": (CHUNKED + b"0\r\nx\r\n\r\n", b"400", b""),
+    "another coding beside a length": (POST + b"Content-Length: 2\r\nTransfer-Encoding: gzip\r\n\r\n{}", b"501", b""),
+    "a control beside blanks": (GET + b"X: a\t\x01\r\n\r\n", b"400", b"the header x has controls"),
     "a DEL": (GET + b"X: a\x7f\r\n\r\n", b"400", b"the header x has controls"),
     "another expectation": (GET + b"Expect: more\r\n\r\n", b"417", b"is not 100-continue"),
     "a fragment": (b"GET /health#a HTTP/1.1\r\nHost: x\r\n\r\n", b"400", b"has a fragment"),
@@ -88,6 +90,7 @@ CLOSE = b"Host: x\r\nConnection: close\r\n\r\n"
 TAKEN = {
     "a host in the target": b"GET HTTP://x:80/health?a HTTP/1.1\r\n" + CLOSE,
     "no path behind the host": b"GET https://x?a HTTP/1.1\r\n" + CLOSE,
+    "a second header Connection": b"GET /health HTTP/1.1\r\nConnection: upgrade\r\n" + CLOSE,
     "empty lines before it": b"\r\n\r\nGET /health HTTP/1.1\r\n" + CLOSE,
     "a chunk's size with zeros": POST.replace(b"/v1/completions", b"/tokenize") + b"Content-Type: application/json\r\n"
     b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n00000000000e\r\n" + b'{"prompt":"a"}\r\n0\r\n\r\n',

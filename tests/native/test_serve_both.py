@@ -251,7 +251,7 @@ def test_both_refuse_bytes_and_numbers_that_json_lacks_in_the_same_words(servers
 ROUTES = [("GET", "/nothing"), ("GET", CHAT), ("POST", "/health"), ("GET", "/v1/models/"), ("GET", "/v1/modelsx"),
           ("DELETE", "/v1/models"), ("GET", "/v1/models/%74oy"), ("GET", "/v1/%63ompletions"), ("POST", "/%68ealth"),
           ("GET", "/v1%2Fmodels"), ("GET", "/%2568ealth"), ("GET", "/%zz"), ("GET", "/version"), ("GET", "/health?x=1"),
-          ("GET", "/v1/models/toy")]  # fmt: skip
+          ("GET", "/v1/models/toy"), ("GET", "/\\a")]  # fmt: skip
 
 
 def test_every_route_of_the_reference_is_there(servers):

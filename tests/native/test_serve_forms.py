@@ -43,6 +43,7 @@ WRONG = [
     {"guided_regex": "a", "guided_choice": ["a"]}, {"guided_choice": [""]}, {"guided_json": "{"}, {"guided_json": "[]"},
     {"tool_choice": "required"}, {"tools": [CLOCK], "tool_choice": {"type": "function", "function": {"name": "f"}}},
     {"tools": [CLOCK], "response_format": {"type": "json_object"}}, {"guided_regex": ""},
+    {"structured_outputs": {"regex": 2**64}}, {"structured_outputs": {"choice": [2**64]}},
 ]  # fmt: skip
 FREE = [
     {"response_format": {"type": "json_object"}},

@@ -54,7 +54,7 @@ Json schema_of(const std::string& kind, const Json& given) {
 
 Expr choices_of(Expressions& expressions, const Json& given) {
   const Json::List texts = given.is_text() ? Json::List{given} : given.list();
-  if (texts.empty() || std::any_of(texts.begin(), texts.end(), [](const Json& each) { return each.text().empty(); }))
+  if (texts.empty() || std::any_of(texts.begin(), texts.end(), [](const Json& each) { return !each.is_text() || each.text().empty(); }))
     refuse("choice", "received " + first_characters(given.repr(), kShown) + ", expected one text or more, none of them empty", "give them as in [\"yes\", \"no\"]");
   std::vector<Expr> options;
   for (const Json& each : texts) options.push_back(expressions.literal(each.text()));
@@ -77,7 +77,7 @@ std::shared_ptr<Grammar> grammar_of(const std::string& kind, const Json& given, 
   } else if (kind == constraint_kind::kChoice) {
     start = alone(choices_of(expressions, given));
   } else {
-    if (given.text().empty()) refuse(kind, "received " + first_characters(given.repr(), kShown) + ", expected a text", "give at least one character");
+    if (!given.is_text() || given.text().empty()) refuse(kind, "received " + first_characters(given.repr(), kShown) + ", expected a text", "give at least one character");
     if (!is_utf8(given.text()))
       refuse(kind, "received a text with half a surrogate pair, expected Unicode text", "give both halves, or the character itself");
     if (kind == constraint_kind::kRegex)

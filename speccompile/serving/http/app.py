@@ -203,7 +203,7 @@ async def _refused(http: HttpRequest, error: Exception) -> Response:
 async def _not_routed(http: HttpRequest, error: Exception) -> Response:
     """Return the error for 404 and 405, which reach no handler."""
     assert isinstance(error, HTTPException)
-    status, what = error.status_code, f"{http.method} {http.url.path[:80]}: {error.detail}"
+    status, what = error.status_code, f"{http.method} {http.scope['path'][:80]}: {error.detail}"
     kind = NOT_FOUND if status == 404 else INVALID
     refused = RequestError(what, status=status, kind=kind, headers=dict(error.headers or {}))
     return Json(refused.to_json(), status_code=refused.status, headers=refused.headers)

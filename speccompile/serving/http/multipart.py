@@ -34,7 +34,7 @@ def read_form(body: bytes, content_type: str) -> list[Part]:
     found = _BOUNDARY.search(content_type)
     if found is None:
         raise RequestError(f"received a Content-Type without a boundary, expected one of {MEDIA}", code="invalid_form")
-    mark = b"\r\n--" + (found[1] or found[2]).encode()
+    mark = b"\r\n--" + (found[1] or found[2]).encode("latin-1", "replace")  # as it came
     pieces = (b"\r\n" + body).split(mark)
     if len(pieces) > MOST_PARTS + 2:
         raise RequestError(f"the form has more than {MOST_PARTS} fields", code="invalid_form")
@@ -47,7 +47,7 @@ def _part(piece: bytes) -> Part:
     head, separator, data = piece.lstrip(b" \t").partition(b"\r\n\r\n")
     lines = head.decode("utf-8", "replace").split("\r\n")
     said = next((line for line in lines if line.lower().startswith("content-disposition:")), "")
-    parameters = {name.lower(): value.replace('\\"', '"') for name, value in _PARAMETER.findall(said)}
+    parameters = {name.lower(): value.replace('\\"', '"') for name, value in _PARAMETER.findall(said)[::-1]}
     if not separator or "name" not in parameters:
         raise RequestError("a part of the form has no name", code="invalid_form")
     return Part(parameters["name"], parameters.get("filename"), data)

@@ -6,6 +6,7 @@ from urllib.parse import unquote_to_bytes
 
 import h11
 
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _ORIGIN = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
 
 
@@ -18,7 +19,7 @@ def checked_head(request: h11.Request) -> h11.Request:
     if b"transfer-encoding" in names and (b"content-length" in names or request.http_version == b"1.0"):
         _refuse("the request has a Transfer-Encoding beside a Content-Length, or in HTTP/1.0")
     for name, value in request.headers:
-        if b"\x7f" in value:
+        if _CONTROL.search(value):
             _refuse(f"the header {name.decode()[:80]} has controls in its value")
         if name == b"expect" and value.lower() != b"100-continue":
             _refuse("the header Expect is not 100-continue", 417)

@@ -131,7 +131,7 @@ def chat_request(body: TokenizedBody, bundle: "Texts") -> ParsedRequest:
     """Return the request of a checked body of /v1/chat/completions. Raise RequestError for options and constraints that
     this bundle cannot take."""
     fields, (prompt,), images, pictures = body
-    tools, top = Tools.of(fields, bundle), fields.get("top_logprobs")
+    tools, top, common = Tools.of(fields, bundle), fields.get("top_logprobs"), _common(fields)
     room = bundle.manifest.max_length - len(prompt)
     most = int(fields.get("max_completion_tokens", fields.get("max_tokens", room)))
     logprobs = int(top or 0) if fields.get("logprobs") else None
@@ -140,7 +140,7 @@ def chat_request(body: TokenizedBody, bundle: "Texts") -> ParsedRequest:
         options["images"] = list(pictures or images)
     if tools is not None:
         options |= _call(tools, options, bundle)
-    return ParsedRequest(True, [prompt], options, logprobs=logprobs, tools=tools, **_common(fields))
+    return ParsedRequest(True, [prompt], options, logprobs=logprobs, tools=tools, **common)
 
 
 def _call(tools: Tools, options: dict[str, Any], bundle: "Texts") -> dict[str, Any]:
@@ -180,9 +180,10 @@ def completion_request(body: TokenizedBody, bundle: "Texts") -> ParsedRequest:
             f"best_of: received {fields['best_of']}, expected n, which is {fields.get('n', 1)}", param="best_of",
             code="unsupported_parameter", hint="leave it out",
         )  # fmt: skip
+    common = _common(fields)  # before a grammar is compiled
     options = _options(fields, bundle, int(fields.get("max_tokens", _DEFAULT_MAX_TOKENS)), logprobs)
     echo = [prompts.require_tokenizer(bundle).decode(each) for each in tokens] if fields.get("echo") else None
-    return ParsedRequest(False, tokens, options, logprobs=logprobs, echo=echo, **_common(fields))
+    return ParsedRequest(False, tokens, options, logprobs=logprobs, echo=echo, **common)
 
 
 def submit(asked: ParsedRequest, service: "Service", client: str = "") -> list["Request"]:

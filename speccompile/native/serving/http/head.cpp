@@ -83,8 +83,8 @@ const std::string* only(const RequestHead& head, const char* name, int status = 
 void read_length(RequestHead& head) {
   constexpr size_t kMostDigits = 18, kMostTaken = 20;
   const std::string *const length = only(head, "content-length"), *const coding = only(head, "transfer-encoding", 501);
-  if (coding && (length || !head.is_new)) throw malformed("the request has a Transfer-Encoding beside a Content-Length, or in HTTP/1.0");
   if (coding && strcasecmp(coding->c_str(), "chunked") != 0) throw malformed("the Transfer-Encoding of the request is not chunked", 501);
+  if (coding && (length || !head.is_new)) throw malformed("the request has a Transfer-Encoding beside a Content-Length, or in HTTP/1.0");
   if (coding) head.length.reset();
   if (!length) return;
   const bool is_number = !length->empty() && length->size() <= kMostTaken && length->find_first_not_of("0123456789") == std::string::npos;
@@ -92,9 +92,13 @@ void read_length(RequestHead& head) {
   head.length = std::stoll(length->size() > kMostDigits ? std::string(kMostDigits, '9') : *length);  // beyond any limit
 }
 
-bool has_word(const std::string* list, const char* word) {
-  const std::vector<std::string> words = split(list ? *list : "", ',');
-  return std::any_of(words.begin(), words.end(), [&](const std::string& each) { return strcasecmp(trimmed(each, " \t").c_str(), word) == 0; });
+// Return whether a word is in the lists of all headers Connection.
+bool has_connection(const RequestHead& head, const char* word) {
+  const auto is_word = [word](const std::string& each) { return strcasecmp(trimmed(each, " \t").c_str(), word) == 0; };
+  return std::any_of(head.headers.begin(), head.headers.end(), [&](const auto& header) {
+    const std::vector<std::string> words = split(header.first == "connection" ? header.second : "", ',');
+    return std::any_of(words.begin(), words.end(), is_word);
+  });
 }
 
 }  // namespace
@@ -117,8 +121,7 @@ RequestHead parse_head(const std::vector<std::string>& lines, const ConnectionLi
     throw malformed("the request has more than " + std::to_string(limits.headers) + " headers: the limit headers");
   if (!only(head, "host") && head.is_new) throw malformed("the request has no header Host");
   read_length(head);
-  const std::string* const connection = head.find("connection");
-  head.is_kept = head.is_new ? !has_word(connection, "close") : has_word(connection, "keep-alive");
+  head.is_kept = head.is_new ? !has_connection(head, "close") : has_connection(head, "keep-alive");
   if (const std::string* const expected = head.find("expect")) {
     if (strcasecmp(expected->c_str(), "100-continue") != 0) throw malformed("the header Expect is not 100-continue", 417);
     head.expects_continue = head.is_new;

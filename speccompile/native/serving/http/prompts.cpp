@@ -21,13 +21,20 @@ void check_bytes(const std::string& text, const Bundle& bundle, const char* fiel
                      field, "context_length_exceeded", kTooLong);
 }
 
+// Return the digits of a whole number, also of 1e30.
+std::string digits_of(const Json& value) {
+  if (value.type() == Json::Type::kBig || value.is_integer()) return value.dump();
+  const std::string digits = std::to_string(value.number());
+  return digits.substr(0, digits.find('.'));
+}
+
 TokenIds token_ids_of(const Json& list, int64_t size, const char* field) {
   TokenIds found;
   for (const Json& id : list.list()) {
     found.push_back(whole_of(id));
     if (found.back() < 0 || found.back() >= size)
       throw RequestError(400,
-                         std::string(field) + ": token id " + (id.type() == Json::Type::kBig ? id.repr() : std::to_string(found.back())) +
+                         std::string(field) + ": token id " + digits_of(id) +
                              " is out of range: expected 0 to " + std::to_string(size - 1),
                          field);
   }

@@ -155,7 +155,7 @@ Statement Parser::for_tag(int64_t line) {
   if (!skip_name("in")) fail("expected token 'in', got " + python_repr(token().text));
   found.parts.push_back(tuple(false));
   if (skip_name("if")) found.parts.push_back(expression());
-  if (token().is_name("recursive")) fail("it has a recursive loop, which is not supported here");
+  found.is_recursive = skip_name("recursive");
   expect_end();
   ++loops_;
   found.body = statements({"else", "endfor"});

@@ -8,6 +8,7 @@
 namespace spc::jinja {
 namespace {
 
+const std::string kCall("\0call", 5);  // of a recursive loop: no name of a template is like it
 constexpr int kDeepest = 600;  // of expressions and statements inside each other, through calls of macros
 
 // Variables of a block, and those around it.
@@ -66,7 +67,7 @@ class Renderer {
       case Statement::Type::kText: write(statement.text, to); break;
       case Statement::Type::kOutput: write(evaluate(statement.parts[0], scope).str(), to); break;
       case Statement::Type::kIf: return run(evaluate(statement.parts[0], scope).truth() ? statement.body : statement.otherwise, scope, to);
-      case Statement::Type::kFor: return loop(statement, scope, to);
+      case Statement::Type::kFor: return loop(statement, evaluate(statement.parts[0], scope), scope, 0, to);
       case Statement::Type::kSet: assign(statement.names, evaluate(statement.parts[0], scope), *scope); break;
       case Statement::Type::kSetBlock: assign(statement.names, filtered(statement, written(statement.body, scope), scope), *scope); break;
       case Statement::Type::kSetAttribute: set_attribute(statement, scope); break;
@@ -131,8 +132,9 @@ class Renderer {
     return run(statement.body, inner, to);
   }
 
-  Flow loop(const Statement& statement, const ScopePtr& scope, std::string& to) {
-    Values all = iterated(evaluate(statement.parts[0], scope));
+  // depth: of calls of a recursive loop.
+  Flow loop(const Statement& statement, const Value& given, const ScopePtr& scope, int64_t depth, std::string& to) {
+    Values all = iterated(given);
     budget_.list(all.size());
     if (statement.parts.size() > 1) {
       Values kept;
@@ -146,7 +148,8 @@ class Renderer {
     bool is_through = false;  // an iteration without break and continue: jinja2 goes on with {% else %} unless there was one
     for (size_t index = 0; index < all.size(); ++index) {
       const auto inner = std::make_shared<Scope>(scope);
-      inner->values["loop"] = state(all, index);
+      inner->values["loop"] = state(all, index, depth);
+      if (statement.is_recursive) inner->values["loop"].changed().set(kCall, again(statement, scope, depth + 1));
       assign(statement.names, all[index], *inner);
       const Flow flow = run(statement.body, inner, to);
       is_through = is_through || flow == Flow::kNext;
@@ -156,25 +159,32 @@ class Renderer {
   }
 
   // Return the variable `loop`.
-  Value state(const Values& all, size_t index) {
+  Value state(const Values& all, size_t index, int64_t depth) {
     const auto place = static_cast<int64_t>(index), size = static_cast<int64_t>(all.size());
+    const Value after = place + 1 < size ? all[index + 1] : Value::undefined("there is no next item");
+    const std::pair<const char*, Value> known[] = {
+        {"index", place + 1}, {"index0", place}, {"revindex", size - place}, {"revindex0", size - place - 1}, {"first", place == 0}, {"last", place + 1 == size},
+        {"length", size},     {"depth", depth + 1}, {"depth0", depth},       {"nextitem", after},
+        {"previtem", index ? all[index - 1] : Value::undefined("there is no previous item")}};
     Dict found;
-    found.set("index", place + 1);
-    found.set("index0", place);
-    found.set("revindex", size - place);
-    found.set("revindex0", size - place - 1);
-    found.set("first", index == 0);
-    found.set("last", index + 1 == all.size());
-    found.set("length", size);
-    found.set("depth", int64_t{1});
-    found.set("depth0", int64_t{0});
-    found.set("previtem", index ? all[index - 1] : Value::undefined("there is no previous item"));
-    found.set("nextitem", index + 1 < all.size() ? all[index + 1] : Value::undefined("there is no next item"));
+    for (const auto& [name, value] : known) found.set(name, value);
     found.set("cycle", Function([index](const Arguments& given) {
                 if (given.positional.empty()) throw TemplateError{"no items for cycling given"};
                 return given.positional[index % given.positional.size()];
               }));
     return budget_.name_space(std::move(found));
+  }
+
+  // Return what a recursive loop is called by.
+  Value again(const Statement& statement, const ScopePtr& scope, int64_t depth) {
+    return Function([this, &statement, depth, outer = std::weak_ptr<Scope>(scope)](const Arguments& given) {
+      check_arguments("loop", given, "iterable!");
+      std::string text;
+      const ScopePtr around = outer.lock();
+      if (!around) throw TemplateError{"it calls a loop outside of the block that has it"};
+      loop(statement, *given.find(0, "iterable"), around, depth, text);
+      return Value(text);
+    });
   }
 
   // A macro, or the block of a call. The template and the scope outlive it.
@@ -229,10 +239,11 @@ class Renderer {
     }
   }
 
+  static Value callable(const Value& value) { return value.is(Value::Kind::kNamespace) && value.changed().find(kCall) ? *value.changed().find(kCall) : value; }
+
   Value call(const Expression& expression, const ScopePtr& scope, const Value& caller = {}) {
-    const Value function = evaluate(expression.parts[0], scope);
-    if (function.is_undefined()) throw TemplateError{function.why()};
-    if (!function.is(Value::Kind::kFunction)) throw TemplateError{std::string("'") + function.type() + "' object is not callable"};
+    const Value function = callable(evaluate(expression.parts[0], scope));
+    if (!function.is(Value::Kind::kFunction)) throw TemplateError{function.is_undefined() ? function.why() : std::string("'") + function.type() + "' object is not callable"};
     Arguments given = arguments(expression, scope);
     if (!caller.is_none()) given.named.emplace_back("caller", caller);
     return function.call(given);

@@ -47,6 +47,7 @@ struct Statement {
   std::vector<Expression> parts;
   Statements body, otherwise;
   std::vector<Parameter> parameters;
+  bool is_recursive = false;  // of a loop: its variable can be called
   bool has_caller = false;  // of a macro: it names what {% call %} gives to it
 };
 
