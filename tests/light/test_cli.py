@@ -197,6 +197,18 @@ def test_a_hangup_that_nohup_has_ignored_stays_ignored(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_ctrl_c_while_the_command_line_is_imported_has_no_trace():
+    program = """
+import signal, sys
+class Late:
+    def find_spec(name, *_): name == "speccompile.cli.exit_codes" and signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Late)
+from speccompile.cli import main
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (128 + signal.SIGINT, "\ninterrupted; nothing was kept\n")
+
+
 def test_a_reader_that_leaves_is_no_error(make_recipe):
     reading, writing = os.pipe()
     os.close(reading)
