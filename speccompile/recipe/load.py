@@ -57,7 +57,7 @@ def parse_recipe(data: dict[str, Any], file: Path, overrides: Sequence[str] = ()
     return recipe
 
 
-_FIRST_KEY = re.compile(r"\{(\w+): \w+\}")
+_FIRST_KEY = re.compile(r"\{(\w+): [^{}:,]+\}")
 """Example of a mapping with one key."""
 
 _POWER = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+$")
