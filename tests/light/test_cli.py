@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 
 import click
 import pytest
@@ -209,10 +210,26 @@ from speccompile.cli import main
     assert (run.returncode, run.stderr) == (128 + signal.SIGINT, "\ninterrupted; nothing was kept\n")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_a_destructor_is_not_lost(capsys, number):
+    class Last:
+        def __del__(self):
+            signal.raise_signal(number)
+
+    def act():
+        Last()
+        time.sleep(20)
+
+    began = time.monotonic()
+    assert run_with(act) == 128 + number
+    assert time.monotonic() - began < 10
+    assert capsys.readouterr().err == "\ninterrupted; nothing was kept\n"
+
+
 def test_a_reader_that_leaves_is_no_error(make_recipe):
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-c", "from speccompile.cli import main; main()", "plan", str(make_recipe())]
+    command = [sys.executable, "-c", "from speccompile.cli import main; main()", "-q", "plan", str(make_recipe())]
     run = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert (run.returncode, run.stderr) == (128 + signal.SIGPIPE, "")
