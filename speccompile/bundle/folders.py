@@ -4,8 +4,8 @@ replacement of a file or folder."""
 import ctypes
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -42,6 +42,16 @@ def sync(*paths: Path) -> None:
             os.close(handle)
 
 
+@contextmanager
+def naming_file(path: Path) -> Iterator[None]:
+    """Context manager that names `path` in an OSError without a file, such as that of a write to a full disk."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
 def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Replace the content of a file atomically: concurrent readers find the old content or the new, complete.
 
@@ -50,7 +60,8 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
     moved; the old file is then unchanged, and no other is left. mode: permissions of the new file, less those that the
     process's mask removes.
     """
-    part = _written_unnamed(path, content, mode) or _written_named(path, content, mode)
+    with naming_file(path):
+        part = _written_unnamed(path, content, mode) or _written_named(path, content, mode)
     try:
         part.replace(path)
     except BaseException:

@@ -131,7 +131,7 @@ def as_build_error(failure: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise BuildError(
-            f"{failure}: {error.strerror}",
+            f"{failure}: {error.strerror or error}",  # numpy's writes have no strerror
             hint="check the folder's permissions and free space, or give another --output",
         ) from error
 

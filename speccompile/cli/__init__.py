@@ -4,6 +4,12 @@ In: arguments. Out: results on stdout, progress and errors on stderr, an exit co
 Imported by no other package; imports every package.
 """
 
-from speccompile.cli.main import main
+import sys
+
+try:
+    from speccompile.cli.main import main
+except KeyboardInterrupt:  # `exit_codes` handles those after the imports, which take a second where nothing is cached
+    sys.stderr.write("\ninterrupted; nothing was kept\n")
+    sys.exit(130)
 
 __all__ = ["main"]

@@ -70,7 +70,7 @@ def command(
     threads: int | None,
     skip_prove: bool,
     **options: Any,
-) -> None:
+) -> int:
     """Talk to BUNDLE, or to MODEL, which `speccompile run` would build: see its --help.
 
     A message ends with its line; a line that ends with a backslash goes on, and so does what begins with three
@@ -83,7 +83,7 @@ def command(
 
     Commands: /system TEXT, /image FILE, /regenerate, /stats, /save FILE, /clear, /help, /exit.
 
-    Where stdin is no terminal, every line of it is a message.
+    Where stdin is no terminal, every line of it is a message, and the exit code is 1 when one was refused.
 
     \b
     Examples:
@@ -94,7 +94,8 @@ def command(
     refuse_images(images, options, session)
     with open_model(model, built_as, sampling=sampling, threads=threads, prove=not skip_prove, images=images) as bundle:
         take_adapter(bundle, options)
-        converse(bundle, options, system=system, show_drafts=show_drafts, session=session, images=images)
+        refused = converse(bundle, options, system=system, show_drafts=show_drafts, session=session, images=images)
+    return int(refused > 0 and not sys.stdin.isatty())
 
 
 def refuse_images(images: Sequence[str], options: dict[str, Any], session: Path | None) -> None:
@@ -129,10 +130,10 @@ def _refuse_encoder(bundle: "Bundle") -> None:
 def converse(
     bundle: "Bundle", options: dict[str, Any], *, system: str | None, show_drafts: bool, session: Path | None = None,
     images: Sequence[str] = (),
-) -> None:  # fmt: skip
-    """Read messages from stdin and write the answers to stdout until there are no more. session: file of the
-    conversation, continued if it exists, written at the end; images: files of pictures for the first message. Raise
-    EngineError for an engine that fails, UsageError for a file that cannot be used."""
+) -> int:  # fmt: skip
+    """Read messages from stdin and write the answers to stdout until there are no more; return how many were refused.
+    session: file of the conversation, continued if it exists, written at the end; images: files of pictures for the
+    first message. Raise EngineError for an engine that fails, UsageError for a file that cannot be used."""
     if bundle.text is None:
         raise UsageError(
             "this bundle has no tokenizer, so there is no text to talk in", hint="use generate --token-ids"
@@ -151,15 +152,18 @@ def converse(
         coloured = show_drafts and _has_colours()
         if show_drafts and not coloured:
             _say("there are no colours here: accepted draft tokens are not marked")
+        refused = 0
         for message in typed_messages():
             try:
                 if not _handle(conversation, message, coloured=coloured):
                     break
             except SpeccompileError as error:
+                refused += 1
                 _say(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""))
 
     if session is not None and conversation.last is not None:
         bundle.save_session(session, notes={_MESSAGES: json.dumps(conversation.messages)})
+    return refused
 
 
 _MESSAGES = "messages"

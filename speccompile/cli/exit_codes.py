@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -126,11 +127,23 @@ def _terminate_as_interrupt() -> Iterator[None]:
     """Handle SIGTERM and SIGHUP like Ctrl-C, so that both clean up. A signal that `nohup` ignores stays ignored."""
     wanted = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, _interrupt) for number in wanted}
+    hook, sys.unraisablehook = sys.unraisablehook, _send_again
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _send_again(ignored: "sys.UnraisableHookArgs") -> None:
+    """Send a signal again whose exception came in a destructor, where Python drops it: the import of torch runs
+    thousands. Report other exceptions that are dropped as Python does."""
+    if not isinstance(ignored.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(ignored)
+        return
+    number, main = interrupt_code(ignored.exc_value) - SIGNAL, threading.main_thread().ident or 0
+    threading.Timer(0.05, signal.pthread_kill, (main, number)).start()  # behind the destructor
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

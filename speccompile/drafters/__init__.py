@@ -44,6 +44,7 @@ from speccompile.drafters import (
 )
 from speccompile.drafters.method import HEAD, MASKS, OWN, TARGET, DraftingMethod
 from speccompile.errors import EngineError
+from speccompile.plan.recipe_source import nearest
 
 _FOLDERS = (
     none,
@@ -126,6 +127,11 @@ def folders_elsewhere() -> list[Path]:
 def kind_called(text: str) -> str:
     """Return the kind of this name or alias, such as eagle-3; the text itself if no kind has it."""
     return _CALLED.get(text.strip().lower().replace("-", "_"), text)
+
+
+def kind_near(text: str) -> str | None:
+    """Return the kind whose name or alias is most similar to a text that is neither; None if none is similar."""
+    return _CALLED.get(nearest(text.strip().lower().replace("-", "_"), _CALLED) or "")
 
 
 NONE = none.METHOD.kind

@@ -6,7 +6,7 @@ To add a feature, add a value to a row (and remove it from PLANNED), or add a ro
 import re
 from collections.abc import Mapping
 
-from speccompile.drafters import DRAFTING_METHODS
+from speccompile.drafters import DRAFTING_METHODS, kind_near
 from speccompile.drafters.method import MASKS, NOTHING
 from speccompile.errors import RecipeError
 from speccompile.plan.recipe_source import RecipeSource, format_value, nearest, one_of
@@ -117,7 +117,7 @@ def _refuse(
     if word in known:
         received = f"'{word}', which {_engine_of(rows)} cannot do{use}"
         return origin.refusal(key, received, one_of(possible), f"set {key} to {one_of(possible)}")
-    guess = nearest(word, [*possible, *sorted(known)])
+    guess = nearest(word, [*possible, *sorted(known)]) or (kind_near(word) if dimension == "drafter" else None)
     hint = f"did you mean '{guess}'?" if guess else f"set {key} to {one_of(possible)}"
     if _GGUF_TYPE.fullmatch(word):
         like = "int8" if "8" in word else "int4"

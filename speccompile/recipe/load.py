@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,9 @@ def parse_recipe(data: dict[str, Any], file: Path, overrides: Sequence[str] = ()
     recipe._origin = origin
     return recipe
 
+
+_FIRST_KEY = re.compile(r"\{(\w+): [^{}:,]+\}")
+"""Example of a mapping with one key."""
 
 _POWER = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+$")
 """Number with a power of ten as YAML 1.2 and JSON write it, such as 1e-4. YAML 1.1, PyYAML's, needs a point and a
@@ -195,24 +199,34 @@ def _refuse(error: ValidationError, origin: RecipeSource) -> RecipeError:
     finding = findings[0]
     location = tuple(part for part in finding["loc"] if part not in FORMS)
     if finding["type"] in ("extra_forbidden", "invalid_key"):
-        return _unknown_key(location, origin)
+        return _unknown_key(location, finding["input"], origin)
     name, field = field_at(location)
     if isinstance(location[-1], str) and (below := location.index(name) + 2) < len(location):
         location = location[:below]  # after a key that the user names, pydantic adds the types that it tried
     key = ".".join(map(str, location))
     received = "nothing" if finding["type"] == "missing" else format_value(finding["input"])
-    hint = f"for example `{name}: {field.examples[0]}`" if field.examples else ""
+    example = field.examples[0] if field.examples else ""
+    if finding["input"] and type(finding["input"]) in (str, int, float):  # the first key's value alone
+        value = dump_yaml(finding["input"]).splitlines()[0]
+        example = _FIRST_KEY.sub(lambda found: f"{{{found[1]}: {value}}}", str(example))
+    hint = f"for example `{name}: {example}`" if example else ""
     if finding["type"] == "string_type" and type(finding["input"]) in (int, float):
         hint = "put the value in quotes"
     return origin.refusal(key, received, field.description or "", hint)
 
 
-def _unknown_key(location: tuple[int | str, ...], origin: RecipeSource) -> RecipeError:
+def _unknown_key(location: tuple[int | str, ...], value: object, origin: RecipeSource) -> RecipeError:
     *parents, name = location
     siblings = list(section_at(tuple(parents)).model_fields)
     prefix = "".join(f"{part}." for part in parents)
     guess = nearest(str(name), siblings)
-    elsewhere = next((path for path in key_paths() if path.split(".")[-1] == str(name)), None)
-    known = prefix + guess if guess else elsewhere
+    inside = next((each for each in value if each in siblings), None) if isinstance(value, dict) else None
+    elsewhere = {path.split(".")[-1]: path for path in reversed(key_paths())}
+    if guess or inside:
+        known: str | None = f"{prefix}{guess or inside}"
+    else:
+        known = elsewhere.get(nearest(str(name), elsewhere) or "")
     hint = f"did you mean {known}?" if known else "remove it, or use one of these keys"
+    if any(path.startswith(f"{prefix}{name}.") for path in origin.overridden):  # --set made the section as well
+        origin = replace(origin, overridden=(*origin.overridden, f"{prefix}{name}"))
     return origin.refusal(f"{prefix}{name}", "an unknown key", f"one of {', '.join(siblings)}", hint)

@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from speccompile.drafters import DEFAULT_KIND, DRAFTING_METHODS, kind_called, mtp
+from speccompile.drafters import DEFAULT_KIND, DRAFTING_METHODS, kind_called, kind_near, mtp
 from speccompile.drafters.method import HEAD, OWN
-from speccompile.errors import CheckpointError, RecipeError, UsageError
+from speccompile.errors import CheckpointError, RecipeError, UnsupportedModelError, UsageError
 from speccompile.machine.system import memory_limits
 from speccompile.plan.plan import Plan
-from speccompile.plan.recipe_source import nearest
 from speccompile.recipe.decide import make_plan
 from speccompile.recipe.load import FILE_NAME, dump_yaml, parse_recipe, parse_yaml
 from speccompile.recipe.model_recipe_text import recipe_text
@@ -74,7 +73,7 @@ def _with_drafter(request: ModelRequest, notes: list[str]) -> tuple[Plan, Sectio
         section = {"model": str(folder)}
         try:
             found = _plan(request, section)
-        except (RecipeError, CheckpointError) as error:
+        except (RecipeError, CheckpointError, UnsupportedModelError) as error:
             notes.append(f"{folder} is no drafter for this model: {error}")
             continue
         notes.append(f"the drafter lies in {folder} (drafter.kind {found.drafter.kind})")
@@ -95,7 +94,7 @@ def _asked_drafter(asked: str) -> dict[str, str]:
             )
         return {"kind": kind}
     if not path.exists() and "/" not in asked:
-        guess = nearest(asked, DRAFTING_METHODS)
+        guess = kind_near(asked)
         raise UsageError(
             f"--drafter: received '{asked}', expected a drafter's folder, a Hub id such as organisation/name, or one "
             f"of {', '.join(DRAFTING_METHODS)}",

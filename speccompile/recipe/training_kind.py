@@ -1,10 +1,10 @@
 """Decide the kind that is trained, and check that it can be trained for this target."""
 
-from speccompile.drafters import DRAFTING_METHODS
+from speccompile.drafters import DRAFTING_METHODS, kind_near
 from speccompile.drafters.find import AUTO, find_kind
 from speccompile.drafters.method import MASKS, NOTHING, TARGET, Training
 from speccompile.plan.plan import ModelPlan
-from speccompile.plan.recipe_source import RecipeSource, format_value, nearest, one_of
+from speccompile.plan.recipe_source import RecipeSource, format_value, one_of
 from speccompile.recipe.initial_drafter import BeginSource
 from speccompile.recipe.resolve import resolve_folder
 from speccompile.recipe.schema import Drafter, Recipe
@@ -16,7 +16,7 @@ def training_kind(recipe: Recipe) -> str:
     if written.kind not in (None, AUTO):
         if written.kind in DRAFTING_METHODS:
             return written.kind
-        guess = nearest(written.kind, DRAFTING_METHODS)
+        guess = kind_near(written.kind)
         hint = f"did you mean '{guess}'?" if guess else f"one of {', '.join(trainable())}"
         raise origin.refusal(
             "drafter.kind", f"{format_value(written.kind)}, which is unknown", "a kind that can be trained", hint

@@ -9,6 +9,7 @@ from speccompile.serving.batch.requests import read_lines, sorted_by_prefix
 from speccompile.serving.batch.results import Result, Results
 from speccompile.serving.batch.run import Batch
 from speccompile.serving.http.fields import CHAT_URL
+from tests.full_disk import largest_file
 from tests.light.batch_example import completion, line, read, statuses, write
 
 
@@ -83,6 +84,13 @@ def test_one_process_at_a_time_fills_a_file(tmp_path, failed):
         results.add(Result(lines[0], 200, {"text": "\ud800 größe"}))
     assert read(output)["r1"]["response"]["body"] == {"text": "\ud800 größe"}
     assert sorted(tmp_path.iterdir()) == [tmp_path / "in.jsonl", output]
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path):
+    lines, output = read_lines(write(tmp_path / "in.jsonl", completion(1))), tmp_path / "out.jsonl"
+    with Results.open(output, lines) as results, largest_file(16), pytest.raises(OSError, match="File too") as caught:
+        results.add(Result(lines[0], 200, {}))
+    assert caught.value.filename == str(output)
 
 
 def test_an_engine_that_fails_ends_the_run_and_what_was_done_is_kept(tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from speccompile.bundle import BundleWriter, check_output, folders, open_bundle
+from speccompile.bundle.writer import as_build_error
 from speccompile.errors import BuildError, BundleError
 from tests.light.bundle_example import LOCK, PROOF, fill, manifest, write_bundle
 
@@ -241,3 +242,11 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path, monkeypatch):
 def test_the_bundle_has_the_permissions_of_any_new_folder(tmp_path):
     (tmp_path / "plain").mkdir()
     assert write_bundle(tmp_path / "demo").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_an_error_of_a_library_that_has_no_number_is_told():
+    with (
+        pytest.raises(BuildError, match="could not be written: 320 requested and 0 written"),
+        as_build_error("could not be written"),
+    ):
+        raise OSError("320 requested and 0 written")

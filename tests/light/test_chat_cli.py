@@ -295,3 +295,10 @@ def test_messages_arguments_and_paths_in_utf_8_are_read_where_the_locale_says_as
     )
     assert (ascii_.returncode, ascii_.stdout, ascii_.stderr) == (0, utf8.stdout, utf8.stderr)
     assert utf8.stdout
+
+
+def test_lines_of_a_file_that_were_refused_are_an_exit_code(tmp_path):
+    line = [sys.executable, "-c", TOY_CHAT, "-q", "chat", str(write_toy_bundle(tmp_path / "toy")), "-n", "2"]
+    run = subprocess.run(line, input="/sav\ndef\n", capture_output=True, text=True)
+    assert (run.returncode, run.stdout.count("\n")) == (1, 1), "the next message is answered"
+    assert "hint: did you mean /save?" in run.stderr

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 
 import click
 import pytest
@@ -197,10 +198,38 @@ def test_a_hangup_that_nohup_has_ignored_stays_ignored(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_ctrl_c_while_the_command_line_is_imported_has_no_trace():
+    program = """
+import signal, sys
+class Late:
+    def find_spec(name, *_): name == "speccompile.cli.exit_codes" and signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Late)
+from speccompile.cli import main
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (128 + signal.SIGINT, "\ninterrupted; nothing was kept\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_a_destructor_is_not_lost(capsys, number):
+    class Last:
+        def __del__(self):
+            signal.raise_signal(number)
+
+    def act():
+        Last()
+        time.sleep(20)
+
+    began = time.monotonic()
+    assert run_with(act) == 128 + number
+    assert time.monotonic() - began < 10
+    assert capsys.readouterr().err == "\ninterrupted; nothing was kept\n"
+
+
 def test_a_reader_that_leaves_is_no_error(make_recipe):
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-c", "from speccompile.cli import main; main()", "plan", str(make_recipe())]
+    command = [sys.executable, "-c", "from speccompile.cli import main; main()", "-q", "plan", str(make_recipe())]
     run = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert (run.returncode, run.stderr) == (128 + signal.SIGPIPE, "")

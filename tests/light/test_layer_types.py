@@ -2,7 +2,9 @@
 
 import json
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from transformers.configuration_utils import _LEGACY_LAYER_TYPE_REMAP, ALLOWED_ATTN_LAYER_TYPES
 
 from speccompile.compiler.checkpoints import known_types as known_module
@@ -66,6 +68,19 @@ def test_another_head_than_that_of_the_next_token_is_refused(tmp_path, make_chec
     folder = make_checkpoint(tmp_path / "model", architectures=[name])
     with pytest.raises(UnsupportedModelError, match=rf"config\.json: architectures: received '{name}', which does not"):
         read_checkpoint(folder)
+
+
+def test_layers_that_were_saved_without_a_head_are_refused(tmp_path, make_checkpoint):
+    base = {"architectures": ["LlamaModel"], "tie_word_embeddings": False}
+    with pytest.raises(
+        CheckpointError, match=r"architectures: \[LlamaModel\] and tie_word_embeddings: false"
+    ) as caught:
+        read_checkpoint(make_checkpoint(tmp_path / "model", **base))
+    assert "LlamaForCausalLM" in (caught.value.hint or "")
+    read_checkpoint(make_checkpoint(tmp_path / "tied", **base | {"tie_word_embeddings": True}))
+    table = np.zeros((8, 4), np.float32)
+    save_file({"embed.weight": table, "lm_head.weight": table}, tmp_path / "model" / "model.safetensors")
+    read_checkpoint(tmp_path / "model")
 
 
 def test_another_layout_of_transformers_leaves_the_refusal_to_transformers(tmp_path, make_checkpoint, monkeypatch):

@@ -102,6 +102,13 @@ def test_one_that_does_not_fit_is_told_and_left(model, make_checkpoint, tmp_path
     assert "is no drafter for this model: " in made.notes[0]
 
 
+def test_another_kind_of_model_beside_it_is_left(model, make_checkpoint, tmp_path):
+    make_checkpoint(tmp_path / "models" / "head", architectures=["BertForSequenceClassification"])
+    made = make_model_recipe(ModelRequest(str(model)))
+    assert made.plan.drafter.kind == "prompt_lookup"
+    assert "received 'BertForSequenceClassification', which does not predict the next token" in made.notes[0]
+
+
 def test_layers_of_the_checkpoint_come_before_a_folder_beside_it(tmp_path, make_checkpoint):
     mtp_target(tmp_path / "target", "qwen3")
     make_checkpoint(tmp_path / "drafter")
@@ -121,6 +128,9 @@ def test_an_unknown_drafter_is_told_the_nearest(model):
     with pytest.raises(UsageError, match="--drafter: received 'promptlookup', expected a drafter's folder") as caught:
         make_model_recipe(ModelRequest(str(model), "promptlookup"))
     assert caught.value.hint == "did you mean prompt_lookup?"
+    with pytest.raises(UsageError) as caught:
+        make_model_recipe(ModelRequest(str(model), "ngrm"))
+    assert caught.value.hint == "did you mean prompt_lookup?", "ngram is another name of it"
     with pytest.raises(SpeccompileError, match=r"the recipe for tiny-model: precision\.target: received 'int5'"):
         make_model_recipe(ModelRequest(str(model), precision="int5"))
 

@@ -131,7 +131,11 @@ def test_a_model_is_told_from_a_recipe(tmp_path: Path, name: str) -> None:
         ("drafter.tokns=4", "received an unknown key, expected one of kind, model", "did you mean drafter.tokens?"),
         ("engines.0.providr=cpu", "received an unknown key", "did you mean engines.0.provider?"),
         ("tokens=4", "received an unknown key, expected one of name, target", "did you mean drafter.tokens?"),
+        ("tokns=4", "received an unknown key, expected one of name, target", "did you mean drafter.tokens?"),
         ("xyzzy=4", "received an unknown key", "remove it, or use one of these keys"),
+        ("cache.maxlength=8", "--set cache.maxlength: received an unknown key", "did you mean cache.max_length?"),
+        ("precision=q4", "received 'q4', expected a mapping with the keys target", "`precision: {target: q4}`"),
+        ("target=a\\1b", r"received 'a\1b', expected a mapping with the key model", r"`target: {model: a\1b}`"),
         ("drafter={1: 2}", "drafter.1: received an unknown key", "remove it, or use one of these keys"),
         ("drafter.tokens=four", "received 'four', expected a whole number from 1 to 16", "for example `tokens: 4`"),
         ("drafter.tokens=0", "received 0, expected a whole number from 1 to 16", "for example `tokens: 4`"),
@@ -190,7 +194,7 @@ def test_a_model_is_told_from_a_recipe(tmp_path: Path, name: str) -> None:
             "tree.node: received an unknown key, expected one of kind, parents",
             "drafter.tree.nodes?",
         ),
-        ("drafter=model", "received 'model', expected a mapping with the key kind", "`drafter: {kind: none}`"),
+        ("drafter=model", "received 'model', expected a mapping with the key kind", "`drafter: {kind: model}`"),
         ("cache.max_length=0", "received 0, expected a whole number of tokens from 2 on", "`max_length: 2048`"),
         ("cache.max_length=-5", "received -5, expected a whole number of tokens from 2 on", "`max_length: 2048`"),
         ("cache.batch_size=0", "received 0, expected a whole number from 1 to 256", "`batch_size: 1`"),
@@ -213,6 +217,14 @@ def test_a_wrong_key_or_value_is_refused(write, override, message, hint):
     assert received.startswith(f"--set {override.partition('=')[0]}")
     assert message in received
     assert hint in received_hint
+
+
+def test_a_section_that_does_not_exist_is_told_of_the_command_line(write):
+    message, hint = refusal(write(COMPLETE), "cache.target.dtype=int8")
+    assert (message.partition(": received an unknown key")[0], hint) == (
+        "--set cache.target",
+        "did you mean cache.dtype?",
+    )
 
 
 def test_a_wrong_value_in_the_file_names_the_file_and_the_key(write):

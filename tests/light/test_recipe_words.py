@@ -67,6 +67,9 @@ def test_other_words_are_refused_with_the_nearest(make_recipe):
     with pytest.raises(RecipeError, match=r"received 'prompt_lokup', which is unknown") as caught:
         plan(make_recipe, drafter={"kind": "prompt_lokup"})
     assert "prompt_lookup" in caught.value.hint
+    with pytest.raises(RecipeError, match=r"received 'ngrm', which is unknown") as caught:
+        plan(make_recipe, drafter={"kind": "ngrm"})
+    assert caught.value.hint == "did you mean 'prompt_lookup'?", "ngram is another name of it"
     with pytest.raises(RecipeError, match=r"received 'fp15', which is unknown"):
         plan(make_recipe, precision={"target": "fp15"})
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from speccompile.bundle.folders import write_atomically
+from tests.full_disk import largest_file
 
 OLD, NEW = b"old", b"new and longer"
 
@@ -65,6 +66,13 @@ def test_what_ends_the_writing_leaves_the_file_as_it_was(tmp_path, monkeypatch, 
     assert caught.value is ending
     assert path.read_bytes() == OLD
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path):
+    with largest_file(16), pytest.raises(OSError, match="File too large") as caught:
+        write_atomically(tmp_path / "file", bytes(17))
+    assert caught.value.filename == str(tmp_path / "file")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("place", ["absent/file", "file/file"])

@@ -18,7 +18,7 @@ from speccompile.compiler.checkpoints.layer_widths import with_layer_widths
 from speccompile.compiler.checkpoints.multimodal import decoder_tensors, embedding_rows, text_config
 from speccompile.compiler.checkpoints.other_kinds import refuse_other_kinds
 from speccompile.compiler.checkpoints.quantization import quantization_of
-from speccompile.compiler.checkpoints.shapes import check_shapes
+from speccompile.compiler.checkpoints.shapes import check_head, check_shapes
 from speccompile.compiler.checkpoints.states import recurrent_layers
 from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES, StoredTensor, files_of, stored_tensors
 from speccompile.errors import CheckpointError
@@ -91,6 +91,7 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     # The layers of an encoder are numbered as the decoder's are.
     check_shapes(folder, tensors, facts.vocabulary_size, None if source else config_count(sizes, *STORED_LAYER_KEYS))
     if quantized is None:  # else their shapes are those of a packed form
+        check_head(folder, config, stored, facts.vocabulary_size)
         check_layers(folder, sizes, tensors)
     return (
         *_present(folder, CONFIG, GENERATION_CONFIG),

@@ -8,7 +8,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.checkpoints.weights import StoredTensor
 from speccompile.errors import CheckpointError
 
@@ -19,6 +21,9 @@ _LAYER = re.compile(r"((?:.*?\.)?(?:layers|h|blocks)\.)(\d+)\.")
 
 _MTP = re.compile(r"\.(?:eh_proj|enorm|hnorm|shared_head|mtp)\b")
 """Names in MTP layers, which some checkpoints store behind the decoder's."""
+
+_BASE = re.compile(r"(?<!LMHead)(?<!PreTrained)Model$")
+"""End of the names of transformers' classes of layers without a head."""
 
 _HINT = "check that config.json belongs to these weights, and that all of them are there"
 
@@ -38,6 +43,23 @@ def check_shapes(folder: Path, tensors: Mapping[str, StoredTensor], vocabulary_s
         )
     if layers is not None:
         _check_layers(folder, tensors, layers)
+
+
+def check_head(
+    folder: Path, config: Mapping[str, Any], tensors: Mapping[str, StoredTensor], vocabulary_size: int
+) -> None:
+    """Raise CheckpointError for a decoder that was saved without a head, such as a LlamaModel, if its embedding is not
+    the head by the config: loading the weights would find out after PyTorch's import."""
+    match config.get("architectures"):
+        case [str(name), *_] if _BASE.search(name) and config.get("tie_word_embeddings") is False:
+            tables = [each for each in tensors.values() if len(each.shape) == 2 and each.shape[0] == vocabulary_size]
+            if len(tables) == 1:
+                raise CheckpointError(
+                    f"{folder / CONFIG}: received architectures: [{name}] and tie_word_embeddings: false, expected a "
+                    "model with a head that predicts the next token: no tensor is one",
+                    hint=f"save the model with its head, as transformers' {_BASE.sub('ForCausalLM', name)} does; if "
+                    "the head is the embedding, set tie_word_embeddings: true in config.json",
+                )
 
 
 def _check_layers(folder: Path, tensors: Mapping[str, StoredTensor], layers: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
+from speccompile.bundle.folders import naming_file
 from speccompile.errors import UsageError
 from speccompile.serving.batch.requests import BatchRequest
 
@@ -37,8 +38,8 @@ class Result:
 class Results:
     """Open file of answers, locked against other processes. completed_ids: custom_ids that have succeeded."""
 
-    def __init__(self, handle: int, done: frozenset[str]) -> None:
-        self._handle, self.completed_ids = handle, done
+    def __init__(self, path: Path, handle: int, done: frozenset[str]) -> None:
+        self._path, self._handle, self.completed_ids = path, handle, done
         self._start = os.lseek(handle, 0, os.SEEK_END)
 
     @classmethod
@@ -54,16 +55,17 @@ class Results:
             before = path.read_bytes()
             kept, done = _rows_to_keep(path, before, {line.custom_id: line for line in lines})
             if kept == before:
-                yield cls(handle, done)
+                yield cls(path, handle, done)
                 return
             with _replace_file(path, kept) as new:
-                yield cls(new, done)
+                yield cls(path, new, done)
 
     def add(self, result: Result) -> None:
         """Write a line; once this returns, the end of this process does not lose it."""
         data = json.dumps(result.to_json(), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
-        while data:
-            data = data[os.write(self._handle, data) :]
+        with naming_file(self._path):
+            while data:
+                data = data[os.write(self._handle, data) :]
 
     def new_results(self) -> Iterator[dict[str, Any]]:
         """Yield the complete lines that were written since the file was opened."""
@@ -105,7 +107,8 @@ def _replace_file(path: Path, content: bytes) -> Iterator[int]:
     part = path.with_name(f".{path.name}.{os.getpid()}")
     with _locked(part) as handle:
         os.ftruncate(handle, 0)
-        os.write(handle, content)
+        with naming_file(path):
+            os.write(handle, content)
         part.replace(path)
         yield handle
 
