@@ -30,7 +30,7 @@ def options() -> list[tuple[str, click.Option]]:
     return [
         (name, each)
         for name, command in every
-        for each in [*command.params, command.get_help_option(context)]
+        for each in [*command.params, click.Option([*command.get_help_option_names(context)])]
         if isinstance(each, click.Option)
     ]
 
