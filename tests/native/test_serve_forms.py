@@ -125,6 +125,8 @@ def test_what_the_engine_lacks_is_refused_by_its_name(servers):
     refused = servers["native", "drafted"].chat(guided_regex="(?x)a b")
     assert (refused.status, refused.error["param"]) == (400, "guided_regex")
     assert "flags that are not known here" in refused.error["message"]
+    refused = servers["native", "drafted"].chat(guided_json={"properties": {"a": {"type": 0}}})
+    assert "type: received 0, expected the name of a type, or several" in refused.error["message"]
 
 
 @pytest.mark.parametrize("name", BUNDLES)

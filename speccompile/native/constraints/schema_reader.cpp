@@ -155,11 +155,12 @@ Schema SchemaReader::apply(Schema result, const std::string& keyword, const Json
 Schema SchemaReader::of_types(const Keywords& keywords) {
   const Json* const type = constraints::find(keywords, "type");
   if (type && type->is_text()) return of_type(type->text(), keywords);
+  if (type && !type->is_list()) refuse_type("type", "the name of a type, or several", *type);
   Schema options{Kind::kAnyOf};
   if (!type)
     for (const char* const each : kTypes) options.parts.push_back(of_type(each, keywords));
   else
-    for (const Json& each : list_of(*type, "type")) {
+    for (const Json& each : type->list()) {
       if (!each.is_text()) refuse_type("type", "names of types", each);
       options.parts.push_back(of_type(each.text(), keywords));
     }
