@@ -101,7 +101,7 @@ def _without_row(token_id: int, text: Tokenizer | None) -> str:
 def _integers(prompt: Any) -> list[int]:
     """Return token ids. Raise TypeError for one that is no whole number, PromptError for what are none at all."""
     try:
-        parts = None if isinstance(prompt, bytes | bytearray | Mapping) else prompt  # whose parts may be numbers
+        parts: Any = None if isinstance(prompt, bytes | bytearray | Mapping) else prompt  # whose parts may be numbers
         return [index(token) for token in parts]
     except TypeError as error:
         if isinstance(prompt, Iterable) and not any(
