@@ -14,6 +14,7 @@ from speccompile.errors import BundleError, UsageError
 from speccompile.progress import LOGGER
 
 _BUILD = "give the folder that `speccompile build` wrote"
+_MODEL = "this is a model: `speccompile run` and `chat` take it, and `speccompile build` makes a bundle of it"
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         found = "is a file" if folder.exists() else "does not exist"
         raise BundleError(f"{folder}: expected the folder of a bundle, it {found}", hint=_BUILD)
     if not (folder / MANIFEST).is_file():
-        raise BundleError(f"{folder}: not a bundle: it has no {MANIFEST}", hint=_BUILD)
+        hint = _MODEL if (folder / "config.json").is_file() else _BUILD
+        raise BundleError(f"{folder}: not a bundle: it has no {MANIFEST}", hint=hint)
     manifest = _read_object(folder / MANIFEST)
     _check_version(manifest, "format", FORMAT, folder / MANIFEST)
     _check_version(manifest, "contract", contract.VERSION, folder / MANIFEST)

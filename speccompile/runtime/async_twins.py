@@ -42,6 +42,9 @@ class AsyncTextStream:
         """See `TextStream.generation`."""
         return self._stream.generation
 
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._stream)[1:]}"
+
     def __aiter__(self) -> Self:
         return self
 

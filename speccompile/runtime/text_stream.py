@@ -40,6 +40,11 @@ class TextStream:
         assert isinstance(pieces, GeneratorType)
         self._pieces: GeneratorType[str, None, None] = pieces
 
+    def __repr__(self) -> str:
+        if self.generation is not None:
+            return f"<TextStream that is over: {self.generation!r}>"
+        return f"<TextStream that {'failed' if self._is_over else 'has begun' if self.begun else 'has not begun'}>"
+
     def __iter__(self) -> Self:
         return self
 

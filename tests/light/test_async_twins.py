@@ -109,6 +109,7 @@ def test_a_stream_that_is_left_or_closed_frees_the_bundle():
     async def ask():
         async with bundle.astream(PROMPT, max_new_tokens=12) as stream:
             await anext(stream)
+            assert repr(stream) == "<AsyncTextStream that has begun>"
         assert await read(stream) == []
         async for _ in bundle.astream(PROMPT, max_new_tokens=12):
             break

@@ -109,6 +109,10 @@ def test_another_folder_is_no_bundle(tmp_path):
     with pytest.raises(BundleError, match=r"not a bundle: it has no manifest\.json") as caught:
         open_bundle(tmp_path)
     assert caught.value.hint == "give the folder that `speccompile build` wrote"
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(BundleError) as caught:
+        open_bundle(tmp_path)
+    assert "this is a model: `speccompile run`" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(("name", "ours"), [("format", FORMAT), ("contract", contract.VERSION)])

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from functools import partial
+from time import perf_counter
 
 import pytest
 from rich.console import Console
@@ -160,6 +161,14 @@ def test_the_live_table_is_sorted_and_says_why_a_method_was_dropped(board):
     board.dropped("drafter", Verdict(6, 0.5, 0.7, "autoregressive", 1.0))
     assert "dropped: at most 0.70, autoregressive has 1.00" in shown()
     assert shown().index("autoregressive  ") < shown().index("drafter")
+
+
+def test_a_first_build_that_takes_long_makes_the_guess_longer(board, monkeypatch):
+    before = board.seconds_left
+    monkeypatch.setattr("speccompile.measure.compare.board.perf_counter", lambda began=perf_counter(): began + 200)
+    assert board.seconds_left == pytest.approx(10 * before, rel=0.05)
+    board.built("lookup")
+    assert board.seconds_left < 10 * before
 
 
 class Terminal(io.StringIO):

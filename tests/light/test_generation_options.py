@@ -146,6 +146,8 @@ def test_one_text_and_numpys_booleans_are_taken():
         (lambda bundle: bundle.generate(None), PromptError, "received the prompt None, expected a text or token ids"),
         (lambda bundle: bundle.generate(["ab"]), PromptError, r"received the prompt \['ab'\], expected a text"),
         (lambda bundle: bundle.generate(CHAT), PromptError, "expected a text or token ids"),
+        (lambda bundle: bundle.generate(b"ab"), PromptError, r"received the prompt b'ab', expected a text or token"),
+        (lambda bundle: bundle.generate({1: 2}), PromptError, r"received the prompt \{1: 2\}, expected a text or tok"),
         (lambda bundle: bundle.generate_batch("ab"), UsageError, "received the prompts 'ab', expected a list of them"),
         (lambda bundle: bundle.generate_batch(5), UsageError, "received the prompts '5', expected a list of them"),
     ],

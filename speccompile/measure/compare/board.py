@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from speccompile.measure.compare.dropping import Verdict
-from speccompile.measure.compare.estimate import STAYING, Estimate, duration
+from speccompile.measure.compare.estimate import FIRST_BUILD, STAYING, Estimate, duration
 from speccompile.measure.compare.methods import AUTOREGRESSIVE
 from speccompile.measure.compare.passes import MeasuredPass
 from speccompile.progress import LOGGER
@@ -65,7 +65,10 @@ class Board:
         again = sum(max(self.estimate.repeats - row.passes, 0) for row in alive if row.passes)
         first = sum(not row.passes for row in alive)
         # the end of the first pass drops some of those that ran all of it
-        return self.estimate.left(sum(not row.built for row in alive), first, again * (STAYING if first else 1.0))
+        left = self.estimate.left(sum(not row.built for row in alive), first, again * (STAYING if first else 1.0))
+        if self._current is None or self._current.state != BUILDING or self.estimate.builds:
+            return left
+        return left * max(1.0, (perf_counter() - self._since) / FIRST_BUILD)  # guesses for a slower machine
 
     @property
     def done(self) -> int:

@@ -21,6 +21,8 @@ namespace spc {
 namespace {
 
 constexpr const char* kBuild = "give the folder that `speccompile build` wrote";
+constexpr const char* kModel =
+    "this is a model: `speccompile run` and `chat` take it, and `speccompile build` makes a bundle of it";
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(Kind::kBundle, message, kBuild); }
 
@@ -49,7 +51,10 @@ Json read_manifest(const std::string& folder) {
     const char* found = fs::exists(folder, error) ? "is a file" : "does not exist";
     refuse(folder + ": expected the folder of a bundle, it " + found);
   }
-  if (!fs::is_regular_file(path, error)) refuse(folder + ": not a bundle: it has no " + kManifest);
+  if (!fs::is_regular_file(path, error)) {
+    const bool is_model = fs::is_regular_file(join_path(folder, "config.json"), error);
+    throw Error(Kind::kBundle, folder + ": not a bundle: it has no " + kManifest, is_model ? kModel : kBuild);
+  }
   Json manifest = read_object(path);
   check_version(manifest, "format", kFormat, path);
   check_version(manifest, "contract", kContract, path);

@@ -101,10 +101,14 @@ def _without_row(token_id: int, text: Tokenizer | None) -> str:
 def _integers(prompt: Any) -> list[int]:
     """Return token ids. Raise TypeError for one that is no whole number, PromptError for what are none at all."""
     try:
-        return [index(token) for token in prompt]
-    except TypeError:
-        if isinstance(prompt, Iterable) and not any(isinstance(each, str | bytes | Mapping) for each in prompt):
-            raise
+        parts: Any = None if isinstance(prompt, bytes | bytearray | Mapping) else prompt  # whose parts may be numbers
+        return [index(token) for token in parts]
+    except TypeError as error:
+        if isinstance(prompt, Iterable) and not any(
+            isinstance(each, str | bytes | Mapping) for each in [prompt, *prompt]
+        ):
+            wrong = next(each for each in prompt if not hasattr(each, "__index__"))
+            raise TypeError(f"the prompt's token id {wrong!r}: {error}") from None
         raise PromptError(
             f"received the prompt {str(prompt)[:_LONGEST]}, expected a text or token ids",
             hint="generate_batch takes several prompts, and chat messages",
