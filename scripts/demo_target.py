@@ -49,7 +49,7 @@ def is_held_out(name: str) -> bool:
 
 
 def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
-    """Byte-level BPE with one special token, which is beginning, end and padding at once."""
+    """Return a byte-level BPE with one special token, which is beginning, end and padding at once."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

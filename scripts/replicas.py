@@ -64,7 +64,7 @@ def measure(options: argparse.Namespace, rows: int, processes: int, threads: int
 
 
 def ways(cores: int) -> Iterator[tuple[int, int]]:
-    """Processes and threads of each that fill the cores."""
+    """Yield (processes, threads of each) that use all cores."""
     yield from ((cores // threads, threads) for threads in range(cores, 0, -1) if cores % threads == 0)
 
 

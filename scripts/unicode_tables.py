@@ -49,7 +49,7 @@ def signed(value: int) -> str:
 
 
 def ranges(characters: Iterable[str]) -> Ranges:
-    """First and last of every run. Surrogates, which no text holds, do not end one."""
+    """Return the first and last character of every run. Surrogates, which no text holds, do not end a run."""
     found: Ranges = []
     for code in sorted(map(ord, characters)):
         if found and code in (found[-1][1] + 1, 0xE000 if found[-1][1] == 0xD7FF else -1):
@@ -86,7 +86,7 @@ def isolated(splitter: pre_tokenizers.PreTokenizer) -> set[str]:
 
 
 def word_characters() -> set[str]:
-    r"""\w of the Rust crate regex, which Whitespace and single_word ask."""
+    r"""Return \w of the Rust crate regex, which Whitespace and single_word use."""
     found: set[str] = set()
     for start in range(0, len(CHARACTERS), 20_000):
         text = " ".join("a" + each for each in CHARACTERS[start : start + 20_000])

@@ -23,13 +23,13 @@ CONFIGS = {
 
 
 def save(name: str, folder: Path, method: str) -> dict[str, Tensor]:
-    """Return a checkpoint whose layers are quantized, all but the head. Returns the same weights as floats."""
+    """Write a checkpoint whose layers, but for the head, are quantized. Return its weights as floats."""
     zoo.save(name, folder)
     return quantize(folder, method)
 
 
 def quantize(folder: Path, method: str) -> dict[str, Tensor]:
-    """Return the same of a checkpoint in floats, in its place."""
+    """Quantize a float checkpoint in place, as `save` does. Return its weights as floats."""
     floats, stored = load_file(folder / "model.safetensors"), {}
     for key, weight in floats.items():
         if not key.endswith("_proj.weight"):
@@ -43,7 +43,7 @@ def quantize(folder: Path, method: str) -> dict[str, Tensor]:
 
 
 def pack_experts(folder: Path) -> None:
-    """Random experts in MXFP4 in the place of a GPT-OSS checkpoint's own."""
+    """Replace the experts of a GPT-OSS checkpoint by random ones in MXFP4."""
     tensors, stored, random = load_file(folder / "model.safetensors"), {}, torch.Generator().manual_seed(0)
     for name, weight in tensors.items():
         if name.endswith(("gate_up_proj", "down_proj")):
@@ -62,7 +62,7 @@ def _say(folder: Path, quantization: dict) -> None:
 
 
 def _grouped(weight: Tensor, *, symmetric: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Numbers int32 [N, K], scales float16 and zero points int32 [N, groups]; and what they stand for."""
+    """Return numbers int32 [N, K], scales float16 and zero points int32 [N, groups]; and what they stand for."""
     blocks = weight.reshape(len(weight), -1, GROUP)
     # The numbers reach beyond the weights: those that are quantized anew would get other scales.
     low, high = 1.3 * blocks.amin(2).clamp(max=0), 1.3 * blocks.amax(2).clamp(min=0)
@@ -74,7 +74,7 @@ def _grouped(weight: Tensor, *, symmetric: bool) -> tuple[Tensor, Tensor, Tensor
 
 
 def _packed(numbers: Tensor, order: tuple[int, ...] = tuple(range(8))) -> Tensor:
-    """int32 [.., n / 8] of [.., n]: the lowest bits of a word first."""
+    """Return int32 [.., n / 8] of [.., n], the lowest bits of a word first."""
     eight = numbers.reshape(*numbers.shape[:-1], -1, 8)[..., list(order)].long()
     words = sum(eight[..., place] << 4 * place for place in range(8))
     return torch.where(words >= 1 << 31, words - (1 << 32), words).int()

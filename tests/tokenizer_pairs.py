@@ -62,7 +62,7 @@ def pair_in(folder: Path) -> TokenizerPair:
     return TokenizerPair(Side(folder / "target", SIZE, (), (0,)), Side(folder / "drafter", SIZE, (), (2,)))
 
 
-def save_pair(folder: Path, noise: float = 0.02) -> None:
+def save_pair(folder: Path) -> None:
     """Write `target` and `drafter` into a folder: byte-level and SentencePiece-like. The drafter is the target with
     noise, its rows of common tokens under its own ids: it drafts tokens that the target accepts."""
     target = _model(0)
@@ -79,7 +79,7 @@ def save_pair(folder: Path, noise: float = 0.02) -> None:
             weight[its] = get(target).weight[ours]
             get(drafter).weight.copy_(weight)
         for parameter in drafter.parameters():
-            parameter += noise * parameter.std() * torch.randn(parameter.shape)
+            parameter += 0.02 * parameter.std() * torch.randn(parameter.shape)
     _saved(drafter, tokenizer, folder / "drafter", eos=2)
     merge_json(folder / "drafter" / "config.json", {"pard_token": SIZE - 1})
 

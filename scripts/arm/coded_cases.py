@@ -12,7 +12,7 @@ CODED = ("key_rows", "value_rows", "key_cache", "value_cache")
 
 
 def block_cases() -> Iterator[Case]:
-    """Codes in four and eight bits, with offsets and without."""
+    """Yield products with codes in four and eight bits, with offsets and without."""
     for bits, depth, columns, block in ((4, 256, 40, 32), (8, 64, 131, 16), (4, 1056, 72, 16), (8, 96, 33, 32)):
         sizes = {"columns": columns, "depth": depth, "block_size": block, "zero_point": 7 if bits == 4 else 128}
         codes = RANDOM.integers(0, 1 << bits, (depth, columns)).astype(np.uint8)

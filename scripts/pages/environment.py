@@ -35,7 +35,7 @@ def page() -> str:
 
 
 def named() -> set[str]:
-    """Variables that the sources name, in Python or C++."""
+    """Return the variables that the sources name, in Python or C++."""
     sources = [path for kind in ("*.py", "*.cpp", "*.h") for path in PACKAGE.rglob(kind)]
     texts = (path.read_text(encoding="utf-8") for path in sources if "installed" not in path.parts)
     return {name for text in texts for name in NAME.findall(text)} - NO_VARIABLE

@@ -92,7 +92,7 @@ def _example(field: FieldInfo) -> str:
 
 
 def _defaults(recipe: Path) -> dict[str, str]:
-    """Key -> the value that `speccompile plan` decides by default."""
+    """Return key -> the value that `speccompile plan` decides by default."""
     printed = CliRunner().invoke(command, [str(recipe)], catch_exceptions=False).stdout
     found = re.findall(r"^([a-z]\S*?) {2,}(\S.*?) {2,}default$", printed, re.MULTILINE)
     # Behind a parenthesis stands a remark about this machine or model.

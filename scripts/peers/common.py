@@ -158,7 +158,7 @@ def with_positions(model: Path, folder: Path, positions: int) -> Path:
 
 
 def memory_megabytes() -> dict[str, float]:
-    """Resident memory of this process: now, its anonymous part (not mapped from files), and at its peak."""
+    """Return the resident memory of this process: now, its anonymous part (not mapped from files), and at its peak."""
     rows = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     names = {"resident": "VmRSS", "anonymous": "RssAnon", "peak": "VmHWM"}
     return {name: int(rows[row].split()[0]) / 1024 for name, row in names.items()}

@@ -50,11 +50,11 @@ class Grown:
         )
 
 
-def count_instructions(program: Path, paths: tuple[str, ...] = PATHS) -> dict[Key, Count]:
+def count_instructions(program: Path) -> dict[Key, Count]:
     """Run every case under callgrind. Raises PerfError where that is missing or fails."""
     return {
         (path, case["precision"], case["window"]): Count(instructions, case["bytes"])
-        for path in paths
+        for path in PATHS
         for case, instructions in run_counted([str(program), "FOR_COUNTS", path])
     }
 

@@ -15,7 +15,7 @@ media_next      int64 [B, window]       of a drafter whose rows pair a feature w
 media_behind    int64 [B]               of a drafter whose own layers take positions on three axes: what to add, on
                                         each of them, to the position of every token behind the prompt
 
-Zeros everywhere are a window of text, so that a host that knows no pictures runs texts by leaving the buffers alone.
+All zeros mean a window of text: a host that does not support pictures runs texts by leaving the buffers alone.
 Drafts are always tokens.
 
 The bundle's part is here; numbers and texts of a target are in `machine.formats.image_settings`.
@@ -51,6 +51,5 @@ AXES = 3
 IMAGES_FOLDER = "images"
 """Folder of a bundle with the encoder's graph and weights."""
 
-
 PROOF_SHAPES = ((56, 84), (90, 40), (30, 240), (240, 30), (64, 64))
-"""Height and width of the pictures of a proof: of other shapes than their transposes, but for the last."""
+"""Height and width of a proof's pictures, in pixels. Only the last is square."""

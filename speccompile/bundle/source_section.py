@@ -22,7 +22,7 @@ AUDIO_FIELDS = (*AUDIO_SIZES, *AUDIO_TOKENS, "tasks", *OPTIONAL)
 """Fields of the part `audio`: see `plan.sources.AudioFacts`."""
 
 MOST = 2**24
-"""Border of all its sizes."""
+"""Exclusive upper limit of every size."""
 
 
 def check_source(section: object, where: str) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _tokens(section: dict[str, Any]) -> list[int]:
 
 
 def _input_problems(section: dict[str, Any], graph: Graph) -> Iterator[str]:
-    """Yield where a graph that encodes a source reads something else than the section says."""
+    """Yield differences between the section and the inputs of a graph that encodes a source."""
     audio = section.get(AUDIO)
     wanted = SOURCE if audio is None else AUDIO
     read = [tensor for tensor in graph.inputs if tensor.role == "io"]
@@ -97,7 +97,7 @@ def _input_problems(section: dict[str, Any], graph: Graph) -> Iterator[str]:
 
 
 def _shared_problems(section: dict[str, Any], graph: Graph, first: Graph) -> Iterator[str]:
-    """Yield where a graph without an encoder reads other states than the first graph's encoder writes."""
+    """Yield differences between the states that a graph without an encoder reads and those that `first` writes."""
     read = [tensor for tensor in graph.inputs if tensor.role != "state"]
     written = [tensor for tensor in first.outputs if tensor.role != "state"]
     if graph.name == first.name or read != written:
@@ -108,7 +108,7 @@ def _shared_problems(section: dict[str, Any], graph: Graph, first: Graph) -> Ite
 
 
 def source_problems(section: dict[str, Any] | None, graphs: dict[str, Any], vocabulary_size: int) -> Iterator[str]:
-    """Yield where a section, of a manifest with these graphs by name, contradicts them."""
+    """Yield contradictions between the section and the manifest's graphs. graphs: by name."""
     encoders = [name for name in SOURCE_ENCODERS if name in graphs]
     if (section is None) != (ENCODE_SOURCE not in graphs):
         yield f"source: {'none' if section is None else 'a section'}, but graphs are {', '.join(graphs)}"

@@ -19,8 +19,8 @@ USED_ADAPTER: dict[str, Any] = {
 
 
 def take_adapter(bundle: "Bundle", options: dict[str, Any]) -> None:
-    """Load the adapter that the option names, if it is given, and leave its name in `options`, which are those of
-    `Bundle.generate`. Raise as `Bundle.load_adapter`."""
+    """Load the adapter NAME=FOLDER in options["adapter"], if it is not None, and replace it by its name. options: of
+    `Bundle.generate`. Raise the errors of `Bundle.load_adapter`."""
     from speccompile.runtime.adapters import read_named
 
     given = options["adapter"]

@@ -263,7 +263,7 @@ ENDS = {
 
 
 def _painter(conversation: Conversation) -> "Callable[[OutputDelta], str]":
-    """Return what colours the accepted draft tokens of one answer."""
+    """Return a function that colours the accepted draft tokens in the text of one answer."""
     from speccompile.serving.scheduler.draft_spans import DraftSpans
 
     spans: DraftSpans | None = None

@@ -66,7 +66,7 @@ def _show(bundle: "Bundle", prompt: "Prompt | None", options: dict[str, Any]) ->
 
 
 def _write_pieces(pieces: "Iterable[str]") -> None:
-    """Write text as it comes. What ends in an error, such as a session that cannot be saved, ends its line first."""
+    """Write text as it comes. Before an error leaves, such as for a session that cannot be saved, end the line."""
     is_begun = False
     try:
         for piece in pieces:

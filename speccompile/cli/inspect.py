@@ -180,6 +180,7 @@ def _lines(bundle: "OpenedBundle", cache_gb: float, *, verified: bool) -> Iterat
 
 
 def facts(bundle: "OpenedBundle", cache_gb: float = 1, *, verified: bool) -> list[tuple[str, str]]:
+    """Return (title, text) about the bundle as a whole. cache_gb: memory for caches, in GB."""
     from speccompile.runtime.images.reader import image_settings
 
     manifest: Manifest = bundle.manifest

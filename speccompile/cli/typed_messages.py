@@ -52,7 +52,7 @@ def _read_line(prompt: str) -> str:
 
 
 class _InterruptedError(Exception):
-    """Ctrl-C while a message is typed. No KeyboardInterrupt: that is how SIGTERM and SIGHUP end a command."""
+    """Ctrl-C while a message is typed. KeyboardInterrupt means SIGTERM or SIGHUP, which end the command."""
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

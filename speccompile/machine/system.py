@@ -133,10 +133,10 @@ def processor(root: Path = ROOT) -> dict[str, str]:
     }
 
 
-def processor_title(root: Path = ROOT) -> str:
+def processor_title() -> str:
     """Return the processor's name with family and model, since generations share a name: `AMD EPYC (family 26, model
     2)`. The architecture alone where the kernel reports no name."""
-    found = _cpuinfo(root)
+    found = _cpuinfo(ROOT)
     name = found.get("model name") or platform.machine()
     return f"{name} (family {found['cpu family']}, model {found['model']})" if "cpu family" in found else name
 

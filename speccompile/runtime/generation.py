@@ -135,7 +135,7 @@ class Generation:
         return [*facts, self.mode, f"finish reason {self.finish_reason}"]
 
     _detokenizer: ClassVar[Any] = None
-    """Function of an object that returns a detokenizer at the end of its prompt. No field: it is nobody's data."""
+    """Function that returns a detokenizer for the new tokens. No field: it is neither compared nor pickled."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields, for pickles and copies."""

@@ -19,7 +19,7 @@ HIDDEN = np.float32(-1e30)
 
 
 def fma(a: Any, b: Any, c: Any) -> Floats:
-    """a * b + c of float32, rounded once.
+    """Return a * b + c of float32, rounded once.
 
     A product of two float32 is exact in float64. The sum is rounded to the one of its two neighbours in float64 that is
     odd (Boldo and Melquiond 2008: 53 >= 24 + 2 bits suffice), from the error that TwoSum gives exactly: so rounding it
@@ -44,7 +44,7 @@ def lanes_sum(lanes: Floats) -> Floats:
 
 
 def in_lanes(x: Array) -> Floats:
-    """[.., K] as [.., K / 16, 16], filled up with zeros."""
+    """Return [.., K] as [.., K / 16, 16], filled up with zeros."""
     padding = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % LANES)]
     filled = np.pad(np.asarray(x, np.float32), padding)
     return filled.reshape(*filled.shape[:-1], -1, LANES)
@@ -157,7 +157,7 @@ def product_floats(x: Floats, weight: Floats, bias: Floats | None) -> Floats:
 
 
 def exponential(x: Floats) -> Floats:
-    """functions.h: Cephes' expf."""
+    """Return expf as in functions.h, by Cephes."""
     coefficients = (
         1.9875691500e-4,
         1.3981999507e-3,

@@ -21,12 +21,10 @@ def suffix_chain(
     return Suffix(Sizes(batch, rows, VOCABULARY), draft, chain(tokens), tokens, ring)
 
 
-def suffix_tree(
-    nodes: int, depth: int, policy: SuffixPolicy, batch: int = 1, rows: int = ROWS, lane: int = 0
-) -> Suffix:
+def suffix_tree(nodes: int, depth: int, policy: SuffixPolicy, batch: int = 1, lane: int = 0) -> Suffix:
     """Do as `suffix_chain`; policy says how many children a node may have."""
-    ring = AnswerRing(batch, lane, rows, nodes + 1) if lane else None
-    return Suffix(Sizes(batch, rows, VOCABULARY), SingleVote(policy, nodes, depth), None, nodes, ring)
+    ring = AnswerRing(batch, lane, ROWS, nodes + 1) if lane else None
+    return Suffix(Sizes(batch, ROWS, VOCABULARY), SingleVote(policy, nodes, depth), None, nodes, ring)
 
 
 def read(drafter: Suffix, text: list[int], states: list[torch.Tensor] | None = None) -> Drafted:

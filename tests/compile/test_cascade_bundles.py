@@ -52,7 +52,8 @@ def make(folder: Path, drafter: str, *sections: str, prove: bool = True) -> Bund
 
 
 def check_tokens(bundle: Bundle) -> set[int]:
-    """Speculatively as autoregressively, one prompt at a time and two at once; returns how many drafts rounds had."""
+    """Compare speculative with autoregressive decoding, one prompt at a time and two at once. Return the numbers of
+    drafts of rounds."""
     lengths: set[int] = set()
     alone = [bundle.generate(p, max_new_tokens=NEW_TOKENS, autoregressive=True).token_ids for p in PROMPTS]
     for prompt, expected in zip(PROMPTS, alone, strict=True):

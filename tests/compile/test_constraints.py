@@ -65,7 +65,7 @@ def logits_after(model, texts: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def allowed(matcher: LLMatcher) -> np.ndarray:
-    """bool [V], by the other way in which llguidance gives masks."""
+    """Return bool [V], by llguidance's other function for masks."""
     return np.frombuffer(matcher.compute_logit_bias(), np.uint8)[: zoo.VOCABULARY] > 0
 
 

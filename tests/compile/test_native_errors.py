@@ -23,7 +23,7 @@ from tests.native.refusals import cases, in_python
 
 
 def as_numbers(options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Options as the C ABI takes them. None where it has no such type."""
+    """Return options as the C ABI takes them, None for a type that it does not have."""
 
     def as_number(name: str, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -30,7 +30,7 @@ def ops(model: ir.Model) -> Counter[str]:
 
 
 def error(model: ir.Model, before: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> float:
-    """Largest difference of the first output from the float graph's, relative to its largest value."""
+    """Return the largest difference of the first output from the float graph's, relative to its largest value."""
     expected = ReferenceEvaluator(before).run(None, feeds)[0]
     onnx.checker.check_model(after := ir.to_proto(model))
     found = [run_bodies(after, feeds)[0], *([KernelRuns(after).run(feeds)[0]] if native.library() else [])]

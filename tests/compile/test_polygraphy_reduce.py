@@ -105,9 +105,10 @@ def test_a_refusal_of_the_builder(tmp_path):
     assert "FP32 GEMM is not supported" in run_reported_command(folder).stdout
 
 
-def int4_twice(path: Path, size: int = 512) -> Settings:
+def int4_twice(path: Path) -> Settings:
     """Write a graph in whose middle two products share an int4 weight, which crashes TensorRT-RTX 1.7. Returns
     settings."""
+    size = 512
     shape = ["rows", 8, size]
     nodes = [helper.make_node("Relu", ["x"], ["positive"], "first")]
     nodes.append(helper.make_node("DequantizeLinear", ["weight", "scale"], ["wide"], "dq", axis=0, block_size=32))

@@ -32,7 +32,7 @@ def copied(text: list[int], end: int, n_drafts: int) -> list[int]:
 
 
 def drafts_in_python(text: list[int], ngram: int, tree: Tree) -> list[int] | None:
-    """Path by path: the first to reach a node decides its token. None where nothing matches."""
+    """Return the drafts, path by path: the first path that reaches a node decides its token. None without a match."""
     ends, drafts = matches(text, ngram), {}
     if not ends:
         return None

@@ -48,7 +48,7 @@ def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def error(model: ir.Model, before: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> float:
-    """Largest difference from the float graph, relative to its largest value."""
+    """Return the largest difference from the float graph, relative to its largest value."""
     expected = ReferenceEvaluator(before).run(None, feeds)[0]
     onnx.checker.check_model(after := ir.to_proto(model))
     return float(np.abs(run(after, feeds) - expected).max() / np.abs(expected).max())

@@ -28,7 +28,7 @@ def weight(rows: int, columns: int) -> np.ndarray:
 
 
 def matmul_nbits(x: np.ndarray, blocks: numpy_quantizers.Blocks, bits: int, block: int) -> np.ndarray:
-    """x times the weight, as onnxruntime's operator computes it on floats."""
+    """Return x times the weight, as onnxruntime's operator computes it on floats."""
     attributes = {"K": x.shape[1], "N": len(blocks.scales), "bits": bits, "block_size": block, "accuracy_level": 0}
     node = helper.make_node("MatMulNBits", ["x", *blocks._fields], ["y"], domain="com.microsoft", **attributes)
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
@@ -72,7 +72,7 @@ def test_blocks_of_4_bits_use_the_whole_range(shift):
 
 
 def reference(w: np.ndarray, kind: ir.DataType, block: int, scales: np.ndarray, restore: bool) -> np.ndarray:
-    """QuantizeLinear, and DequantizeLinear behind it, by onnx's own reference."""
+    """Apply QuantizeLinear, then DequantizeLinear, by onnx's own reference."""
     attributes = {"axis": 0, "block_size": block} if block < len(w) else {"axis": 1}
     zero = helper.make_tensor("z", KINDS[kind], scales.shape, np.zeros(scales.size))
     nodes = [

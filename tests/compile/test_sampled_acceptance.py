@@ -216,7 +216,7 @@ def test_rows_without_temperature_are_greedy(name, is_drawn):
 
 
 def constraint() -> Tensor:
-    """bool [V, V]: about half of the tokens behind each, one of them at least."""
+    """Return bool [V, V]: after each token about half of the tokens are allowed, at least one."""
     follow = torch.rand(VOCABULARY, VOCABULARY, generator=torch.Generator().manual_seed(3)) < 0.5
     return follow | torch.eye(VOCABULARY, dtype=torch.bool).roll(1, 1)
 

@@ -215,7 +215,7 @@ PROVEN = ("model_1",)
 
 
 def make(name: str, folder: Path) -> None:
-    """Models, recipe and bundle of a name in RECIPES or OTHERS."""
+    """Make models, recipe and bundle of a name in RECIPES or OTHERS."""
     rest = (RECIPES | OTHERS)[name](folder)
     (folder / "recipe.yaml").write_text(f"name: {name}\ntarget: {{model: target}}\n{rest}\n")
     with counting.shared("tiny bundles"):

@@ -17,10 +17,10 @@ MARKOV = {
 }  # fmt: skip
 
 
-def backbone(target: PretrainedConfig, taps: int = 2, layers: int = LAYERS) -> dict[str, tuple[int, ...]]:
+def backbone(target: PretrainedConfig, layers: int = LAYERS) -> dict[str, tuple[int, ...]]:
     """Return names and shapes of what all of them have."""
     width = target.hidden_size
-    shapes: dict[str, tuple[int, ...]] = {"fc.weight": (width, taps * width), "hidden_norm.weight": (width,)}
+    shapes: dict[str, tuple[int, ...]] = {"fc.weight": (width, 2 * width), "hidden_norm.weight": (width,)}
     for index in range(layers):
         shapes |= layer(f"layers.{index}.", width=width, qk_norm=True)
     return shapes | {"norm.weight": (width,)}

@@ -95,9 +95,9 @@ def _config(
     return config if dialect == "AngelSlim" else config | {"eagle_config": nested}
 
 
-def of_norms(target: PretrainedConfig, taps: int = 3) -> dict[str, Tensor]:
+def of_norms(target: PretrainedConfig) -> dict[str, Tensor]:
     """Return the norms of `norm_before_fc` and `fc_norm`, around one."""
     random = torch.Generator().manual_seed(5)
-    widths = {"input_norm.weight": taps * target.hidden_size}
-    widths |= {f"fc_norm.{index}.weight": target.hidden_size for index in range(taps)}
+    widths = {"input_norm.weight": 3 * target.hidden_size}
+    widths |= {f"fc_norm.{index}.weight": target.hidden_size for index in range(3)}
     return {name: 1 + 0.2 * torch.randn(width, generator=random) for name, width in widths.items()}

@@ -31,7 +31,7 @@ def pard(folder: Path, target: PretrainedConfig) -> Path:
 
 
 def masks(folder: Path, target: PretrainedConfig, count: int = 3) -> Path:
-    """PaSS's trained embeddings, as wide as the target is."""
+    """Write PaSS's trained embeddings, as wide as the target."""
     shapes = {"mask_embeddings": (count, target.hidden_size)}
     return write(folder, {"hidden_size": target.hidden_size}, random_tensors(shapes, 7))
 

@@ -70,10 +70,10 @@ def vllm(
     return write(folder, config | more, tensors)
 
 
-def into_model(folder: Path, target: PretrainedConfig, *, heads: int = HEADS, layers: int = LAYERS) -> Path:
+def into_model(folder: Path, target: PretrainedConfig) -> Path:
     """Turn a saved model into a Medusa-2 model: heads beside its own weights."""
-    own = _numbered(target, heads, layers, 0, projections=True)
+    own = _numbered(target, HEADS, LAYERS, 0, projections=True)
     tensors = load_file(folder / "model.safetensors") | {f"medusa_head.{name}": each for name, each in own.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    merge_json(folder / "config.json", {"medusa_num_heads": heads, "medusa_num_layers": layers})
+    merge_json(folder / "config.json", {"medusa_num_heads": HEADS, "medusa_num_layers": LAYERS})
     return folder

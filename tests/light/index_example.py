@@ -26,8 +26,8 @@ def save_tokenizer(folder: Path, letters: str = LETTERS) -> Path:
     return folder / "tokenizer.json"
 
 
-def write_documents(file: Path, documents: Sequence[str], field: str = "text") -> Path:
-    file.write_text("".join(json.dumps({field: each}) + "\n" for each in documents))
+def write_documents(file: Path, documents: Sequence[str]) -> Path:
+    file.write_text("".join(json.dumps({"text": each}) + "\n" for each in documents))
     return file
 
 

@@ -190,12 +190,12 @@ def asked(
     return found
 
 
-def status_over_unix(path: Path, address: str) -> int:
-    """Return the status of a GET over a Unix socket."""
+def status_over_unix(path: Path) -> int:
+    """Return the status of GET /version over a Unix socket."""
     connection = http.client.HTTPConnection("unix")
     connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.sock.connect(str(path))
-    connection.request("GET", address)
+    connection.request("GET", "/version")
     status = connection.getresponse().status
     connection.close()
     return status

@@ -31,9 +31,9 @@ class Buffers:
         return self.arrays.setdefault(name, np.zeros(shape, np.float32))
 
 
-def slots_of(folder, rank=8, slots=2):
+def slots_of(folder):
     """Return slots for the model in <folder>/base, and their buffers."""
-    shapes = AdapterSlots(rank, MODULES, slots).shapes(load_model(folder / "base", 64))
+    shapes = AdapterSlots(8, MODULES, 2).shapes(load_model(folder / "base", 64))
     tensors = tuple(Tensor(name, "float32", shape, name, "io") for name, shape in shapes.items())
     engine = Buffers()
     return Adapters(engine, [Graph("verify", tensors, ())]), engine.arrays

@@ -35,9 +35,9 @@ def draft_lengths(prompt, count, tokens):
     return found
 
 
-def report_of(*pairs, bundle=None, **options):
+def report_of(*pairs, **options):
     cases = [PromptRuns(number, (timed(ours),), (timed(theirs),)) for number, (ours, theirs) in enumerate(pairs, 1)]
-    return make_report(bundle or toy_bundle(), cases, threads=2, max_new_tokens=7, **options)
+    return make_report(toy_bundle(), cases, threads=2, max_new_tokens=7, **options)
 
 
 def test_both_ways_run_in_turns_after_a_warm_up():

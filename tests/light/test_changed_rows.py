@@ -1,5 +1,5 @@
-"""Attention over keys and values that a layer makes of its cache's rows: what is done to the query and the context
-instead, against transformers' own layers and against plain torch."""
+"""Attention of layers that expand their cache's rows to keys and values: changes of the query and the context in place
+of that, against transformers' own layers and plain torch."""
 
 import pytest
 import torch

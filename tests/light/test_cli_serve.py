@@ -132,7 +132,7 @@ def test_it_listens_on_a_unix_socket_and_leaves_none_behind(folder, gate, tmp_pa
     path = tmp_path / "s"
     with process(gate, folder, "--unix", path) as (running, address):
         assert address == f"unix:{path}"
-        assert status_over_unix(path, "/version") == 200
+        assert status_over_unix(path) == 200
         running.send_signal(signal.SIGTERM)
         assert ended(running)[0] == 0
     assert not path.exists()

@@ -285,7 +285,7 @@ def test_without_llguidance_the_error_says_what_to_install(monkeypatch):
 
 
 class Buffers:
-    """What an engine has of one input."""
+    """Buffer of one input of an engine."""
 
     def __init__(self) -> None:
         self.arrays: dict[tuple, np.ndarray] = {}

@@ -37,13 +37,12 @@ def packages(*missing: str) -> list[Package]:
 def a_machine(
     *providers: str,
     gpu: bool = True,
-    problem: str | None = None,
     absence: Absence | None = None,
     command: str | None = "speccompile-native",
 ) -> Machine:
     gpus, gpu_problem = (["Some GPU, 8.9"], None) if gpu else ([], "nvidia-smi is not installed")
     kernels = (native.NONE, [], absence) if absence else ("fast", ["fast", "scalar"], None)
-    return Machine("3.11.0", "Linux", 2, 2, 8.0, *kernels, command, list(providers), problem, gpus, gpu_problem)
+    return Machine("3.11.0", "Linux", 2, 2, 8.0, *kernels, command, list(providers), None, gpus, gpu_problem)
 
 
 def reasons(found: dict[str, Availability]) -> dict[str, str]:

@@ -39,7 +39,7 @@ def own(tmp_path, monkeypatch) -> PrepackedWeights:
     return PrepackedWeights.named(prepacked.NAME)
 
 
-def write_graph(folder: Path, name: str, *, seed: int = 0, more: bool = False) -> str:
+def write_graph(folder: Path, *, seed: int = 0, more: bool = False) -> str:
     """Write a graph y = quantized(float(x)), with weights of `seed` beside it; `more` has another node. Return its
     path."""
     random = np.random.default_rng(seed)
@@ -59,15 +59,15 @@ def write_graph(folder: Path, name: str, *, seed: int = 0, more: bool = False) -
     nodes += [helper.make_node("Neg", ["y"], ["z"])] if more else []
     ends = [helper.make_tensor_value_info(end, TensorProto.FLOAT, ["n", WIDTH]) for end in ("x", "z" if more else "y")]
     initializers = [numpy_helper.from_array(array, key) for key, array in weights.items()]
-    graph = helper.make_graph(nodes, name, ends[:1], ends[1:], initializers)
+    graph = helper.make_graph(nodes, "verify", ends[:1], ends[1:], initializers)
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     (folder / "graphs").mkdir(parents=True, exist_ok=True)
     external_data_helper.convert_model_to_external_data(model, location="target.weights", size_threshold=1024)
     (folder / "graphs" / "target.weights").unlink(missing_ok=True)
-    onnx.save(model, folder / "graphs" / f"{name}.onnx")
+    onnx.save(model, folder / "graphs" / "verify.onnx")
     write_hashes(folder, hash_folder(folder))
-    return f"graphs/{name}.onnx"
+    return "graphs/verify.onnx"
 
 
 def run(session: ort.InferenceSession, feed: np.ndarray = INPUT) -> bytes:
@@ -75,7 +75,7 @@ def run(session: ort.InferenceSession, feed: np.ndarray = INPUT) -> bytes:
 
 
 def plain(folder: Path, file: str) -> bytes:
-    """Return what ONNX Runtime computes by itself."""
+    """Return the output of ONNX Runtime without the cache."""
     return run(ort.InferenceSession(folder / file, session_options(1), providers=["CPUExecutionProvider"]))
 
 
@@ -90,7 +90,7 @@ def packed_files(own: PrepackedWeights) -> list[Path]:
 
 @pytest.mark.skipif(not MAPS.exists(), reason="this system does not say what is mapped")
 def test_weights_are_mapped_and_computed_with(own, tmp_path, caplog):
-    file = write_graph(tmp_path / "demo", "verify")
+    file = write_graph(tmp_path / "demo")
     with caplog.at_level(logging.INFO):
         session = shared_session(tmp_path / "demo", file, 1)
     assert caplog.messages == ["packing the weights of verify.onnx, once on this machine ..."]
@@ -113,7 +113,7 @@ def test_weights_are_mapped_and_computed_with(own, tmp_path, caplog):
 
 
 def test_opened_again_nothing_is_packed(own, tmp_path, caplog):
-    file = write_graph(tmp_path / "demo", "verify")
+    file = write_graph(tmp_path / "demo")
     expected = run(shared_session(tmp_path / "demo", file, 1))
     inodes = [path.stat().st_ino for path in packed_files(own)]
     with caplog.at_level(logging.INFO):
@@ -125,8 +125,8 @@ def test_opened_again_nothing_is_packed(own, tmp_path, caplog):
 
 
 def test_graphs_with_the_same_weights_share_files(own, tmp_path, monkeypatch):
-    file, other = (write_graph(tmp_path / name, "verify", more=name == "other") for name in ("demo", "other"))
-    third = write_graph(tmp_path / "third", "verify", seed=1)
+    file, other = (write_graph(tmp_path / name, more=name == "other") for name in ("demo", "other"))
+    third = write_graph(tmp_path / "third", seed=1)
     shared_session(tmp_path / "demo", file, 1)
     (entry,) = own.entries()
     assert run(shared_session(tmp_path / "other", other, 1)) == plain(tmp_path / "other", other)
@@ -148,7 +148,7 @@ def test_graphs_with_the_same_weights_share_files(own, tmp_path, monkeypatch):
 
 def test_packed_weights_of_other_content_are_in_vain(tmp_path):
     """Ignore packed weights of another processor, version or model, whose hashes match nothing that is packed here."""
-    file = write_graph(tmp_path / "demo", "verify")
+    file = write_graph(tmp_path / "demo")
     graph, wrong = tmp_path / "demo" / file, tmp_path / "wrong"
     wrong.write_bytes(bytes(WIDTH * WIDTH * 4))
     size = wrong.stat().st_size
@@ -166,7 +166,7 @@ def test_packed_weights_of_other_content_are_in_vain(tmp_path):
 
 @pytest.mark.parametrize("damage", ["edited", "cut", "gone"])
 def test_damaged_files_are_thrown_out_and_packed_again(own, tmp_path, caplog, damage):
-    file = write_graph(tmp_path / "demo", "verify")
+    file = write_graph(tmp_path / "demo")
     shared_session(tmp_path / "demo", file, 1)
     path = packed_files(own)[0]
     content = path.read_bytes()
@@ -180,7 +180,7 @@ def test_damaged_files_are_thrown_out_and_packed_again(own, tmp_path, caplog, da
 
 
 def test_a_damaged_file_of_another_entry_is_not_shared(own, tmp_path):
-    file, other = (write_graph(tmp_path / name, "verify", more=name == "other") for name in ("demo", "other"))
+    file, other = (write_graph(tmp_path / name, more=name == "other") for name in ("demo", "other"))
     shared_session(tmp_path / "demo", file, 1)
     for path in packed_files(own):
         path.write_bytes(bytes(path.stat().st_size))
@@ -206,7 +206,7 @@ def fails_for(error: Exception):
     ],
 )  # fmt: skip
 def test_where_they_cannot_be_kept_they_are_held_and_that_is_said(own, tmp_path, monkeypatch, caplog, change, reason):
-    file = write_graph(tmp_path / "demo", "verify")
+    file = write_graph(tmp_path / "demo")
     with monkeypatch.context() as patch:
         change(patch)
         session = shared_session(tmp_path / "demo", file, 1)
@@ -225,7 +225,7 @@ def test_where_they_cannot_be_kept_they_are_held_and_that_is_said(own, tmp_path,
     ],
 )
 def test_where_nothing_is_kept(own, tmp_path, monkeypatch, caplog, change):
-    file = write_graph(tmp_path / "demo", "verify")
+    file = write_graph(tmp_path / "demo")
     change(monkeypatch, tmp_path / "demo")
     with caplog.at_level(logging.INFO):
         assert run(shared_session(tmp_path / "demo", file, 1)) == plain(tmp_path / "demo", file)
@@ -235,7 +235,7 @@ def test_where_nothing_is_kept(own, tmp_path, monkeypatch, caplog, change):
 
 def test_small_weights_are_not_kept(own, tmp_path, monkeypatch):
     monkeypatch.setattr(prepacked, "SMALLEST_FILE", 100_000)
-    file = write_graph(tmp_path / "demo", "verify")
+    file = write_graph(tmp_path / "demo")
     assert run(shared_session(tmp_path / "demo", file, 1)) == plain(tmp_path / "demo", file)
     assert [path.stat().st_size for path in packed_files(own)] == [WIDTH * WIDTH * 4]
 
@@ -251,7 +251,7 @@ def test_several_buffers_of_a_kernel_lie_in_one_file(own, tmp_path):
     (part / "entry.json").write_text(json.dumps({"packed": {key: {"file": name, "sizes": [10, 5000]}}}))
     written, expected = (part / name).read_bytes(), (tmp_path / "saved").read_bytes()
     assert (written[:10], written[4096 : 4096 + 5000]) == (expected[4096:4106], expected[100:5100])
-    graph = tmp_path / "demo" / write_graph(tmp_path / "demo", "verify")
+    graph = tmp_path / "demo" / write_graph(tmp_path / "demo")
     model = prepacked._with_packed(graph, part, json.loads((part / "entry.json").read_text()))
     carrier = onnx.ModelProto.FromString(model).graph.initializer[-1]
     assert {entry.key: entry.value for entry in carrier.external_data} == {
@@ -263,18 +263,18 @@ def test_several_buffers_of_a_kernel_lie_in_one_file(own, tmp_path):
 
 
 def test_one_session_for_all_who_have_the_same_files(tmp_path):
-    file = write_graph(tmp_path / "demo", "verify")
+    file = write_graph(tmp_path / "demo")
     first = shared_session(tmp_path / "demo", file, 1)
     assert shared_session(tmp_path / "demo", file, 1) is first
     assert shared_session(tmp_path / "demo", file, 2) is not first
-    write_graph(tmp_path / "demo", "verify", seed=1)
+    write_graph(tmp_path / "demo", seed=1)
     other = shared_session(tmp_path / "demo", file, 1)
     assert other is not first
     assert run(other) == plain(tmp_path / "demo", file) != run(first)
 
 
 def test_one_session_runs_for_several_threads(tmp_path):
-    file = write_graph(tmp_path / "demo", "verify")
+    file = write_graph(tmp_path / "demo")
     feeds = [np.random.default_rng(seed).standard_normal((3, WIDTH), np.float32) for seed in range(8)]
     expected = [run(shared_session(tmp_path / "demo", file, 2), feed) for feed in feeds]
     session = shared_session(tmp_path / "demo", file, 2)
@@ -292,7 +292,7 @@ def test_a_missing_graph(tmp_path):
 def test_a_folder_whose_name_is_not_unicode_is_opened(own, tmp_path, monkeypatch, smallest):
     """ONNX Runtime's Python package takes paths in Unicode alone."""
     monkeypatch.setattr(prepacked, "SMALLEST_GRAPH", smallest)
-    file = write_graph(tmp_path / "demo", "verify")
+    file = write_graph(tmp_path / "demo")
     other = tmp_path / os.fsdecode(b"caf\xe9")
     shutil.copytree(tmp_path / "demo", other)
     assert run(shared_session(other, file, 1)) == plain(tmp_path / "demo", file)

@@ -36,7 +36,7 @@ def test_the_template_is_the_published_one():
 
 @pytest.mark.parametrize("nodes", range(8, 81))
 def test_pruning_keeps_the_best_nodes(nodes):
-    """Keep no node that is right less often than one that is left out, and the parent of every kept one."""
+    """Keep nodes whose hit rate is at least that of every dropped node, and their parents."""
     kept = best_first(nodes, 8)
     paths = {tuple(path) for path in kept.paths()}
     assert len(paths) == kept.drafts == nodes

@@ -1,4 +1,4 @@
-"""What a precision costs: the numbers against closed forms, the teacher against toy models."""
+"""Loss by a precision: its figures against closed forms, the teacher's logits against toy models."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ P, Q = np.array([0.5, 0.25, 0.125, 0.125]), np.array([0.25, 0.25, 0.25, 0.25])
 
 
 def blocks(*rows: np.ndarray) -> list[quality.Block]:
-    """Return one position a block, the last first: order and size say nothing."""
+    """Return blocks of one position each, the last first: results must not depend on order and size."""
     return [(place, np.log(row)[None].astype(np.float32) + place) for place, row in enumerate(rows)][::-1]
 
 

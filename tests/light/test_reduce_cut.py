@@ -1,4 +1,4 @@
-"""What is left of a graph when nodes are cut away, without TensorRT: a failure is a set of operators here."""
+"""Reduction of a failing graph by cutting nodes, without TensorRT: here a graph fails if it has certain operators."""
 
 import onnx
 import pytest
@@ -11,7 +11,7 @@ SHAPE = [2, 3]
 
 
 def chain(operators: list[str]) -> onnx.ModelProto:
-    """x -> operators in turn -> the last value; operator "Add" adds x or a constant, "Odd" is nobody's."""
+    """Return a model that applies operators to x in turn. "Add" adds x or a constant; "Odd" is in no opset."""
     nodes, infos, last = [], [], "x"
     for index, operator in enumerate(operators):
         inputs = [last, "one" if index % 2 else "x"] if operator == "Add" else [last]

@@ -56,7 +56,7 @@ def logits():
 
 
 def found_by(method, parameters, logits, drafts):
-    """bool [B, P]: drafts that the rule accepts in a greedy graph."""
+    """Return bool [B, P]: drafts that the rule accepts in a greedy graph."""
     target = greedy_target(logits)
     return rule_of(method, parameters)(target, target.best, drafts)
 

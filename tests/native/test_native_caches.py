@@ -41,7 +41,7 @@ def asked(folder: Path) -> list[str]:
 
 def demo(tmp_path: Path, seed: int = 0) -> Path:
     folder = tmp_path / f"demo{seed}"
-    write_graph(folder, "verify", seed=seed)
+    write_graph(folder, seed=seed)
     return folder
 
 
@@ -111,7 +111,7 @@ def test_an_entry_is_written_as_python_writes_it(
 
 def test_equal_weights_are_one_file(lines: Lines, own: PrepackedWeights, tmp_path: Path) -> None:
     folder, other = demo(tmp_path), tmp_path / "other"
-    write_graph(other, "verify", more=True)
+    write_graph(other, more=True)
     shared_session(folder, FILE, 1)
     lines.ask("store", asked(other), saved=str(saved(other)))
     first, second = own.entries()

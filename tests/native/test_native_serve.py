@@ -140,7 +140,7 @@ def test_it_listens_on_a_unix_socket_also_where_a_killed_one_did(native_build, o
             address,
         ):
             assert address == f"unix:{path}"
-            assert status_over_unix(path, "/version") == 200
+            assert status_over_unix(path) == 200
             if kills:
                 running.kill()
                 running.communicate()

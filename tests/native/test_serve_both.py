@@ -1,7 +1,7 @@
 """One client, two servers: `speccompile serve` and `speccompile-native serve` over one bundle answer alike.
 
-Bodies, in order and as streams, are compared between the two; texts and log-probabilities with what the bundle
-generates by itself.
+Bodies, in order and as streams, are compared between the two. test_serve_python.py has more: the tests of Python's
+server against `speccompile-native serve`.
 """
 
 import json
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import openai
 import pytest
 
 from speccompile.runtime import Bundle
@@ -22,7 +21,6 @@ from tests.light.test_cli_serve import ready
 from tests.light.test_reference_http import rows
 from tests.light.test_serve_requests import REFUSED
 from tests.native.served import CHAT, COMPLETIONS, client_of, folders, started
-from tests.native.toy_onnx import MAX_LENGTH
 
 __all__ = ["folders"]
 
@@ -50,52 +48,6 @@ def greedy(request, servers) -> Running:
 @pytest.fixture(scope="module")
 def alone(folders) -> Bundle:
     return Bundle.open(folders["greedy"], threads=1)
-
-
-def test_the_models_are_listed(greedy):
-    client = client_of(greedy)
-    (model,) = client.models.list().data
-    assert (model.id, model.object, model.owned_by) == ("toy", "model", "speccompile")
-    assert client.models.retrieve("toy") == model
-    with pytest.raises(openai.NotFoundError, match="the model 'other/one' does not exist: expected 'toy'"):
-        client.models.retrieve("other/one")
-
-
-@pytest.mark.parametrize("prompt", ["def main(", [256, 7, 9], ["def", "é"], [[1, 2], [3]]])
-def test_a_completion_is_what_the_bundle_generates(greedy, alone, prompt):
-    answered = client_of(greedy).completions.create(model="toy", prompt=prompt, max_tokens=24)
-    prompts = prompt if isinstance(prompt, list) and not isinstance(prompt[0], int) else [prompt]
-    expected = [alone.generate(each, max_new_tokens=24) for each in prompts]
-    assert [choice.text for choice in answered.choices] == [each.text for each in expected]
-    assert answered.usage.prompt_tokens == sum(each.prompt_tokens for each in expected)
-    assert answered.usage.completion_tokens == 24 * len(prompts)
-
-
-@pytest.mark.parametrize("stop", [None, "a", ["zz", "b", "\x01"]])
-def test_a_stream_is_the_same_in_pieces(greedy, stop):
-    client, ask = client_of(greedy), {"model": "toy", "prompt": "def", "max_tokens": 60, "stop": stop}
-    whole = client.completions.create(**ask)
-    *pieces, last = client.completions.create(**ask, stream=True, stream_options={"include_usage": True})
-    assert "".join(chunk.choices[0].text for chunk in pieces) == whole.choices[0].text
-    assert pieces[-1].choices[0].finish_reason == whole.choices[0].finish_reason
-    assert (last.choices, last.usage.total_tokens) == ([], whole.usage.total_tokens)
-
-
-def test_a_chat_is_what_the_bundle_generates(greedy, alone):
-    client = client_of(greedy)
-    text = alone.text.encode("<s>user:def\nassistant:", special_tokens=False)
-    expected = alone.generate(text, max_new_tokens=20, logprobs=True)
-    found = client.chat.completions.create(model="toy", messages=HELLO, max_tokens=20, logprobs=True, top_logprobs=2)
-    assert (found.choices[0].message.content, found.usage.prompt_tokens) == (expected.text, len(text))
-    assert [entry.logprob for entry in found.choices[0].logprobs.content] == pytest.approx(expected.logprobs)
-    assert {len(entry.top_logprobs) for entry in found.choices[0].logprobs.content} == {2}
-    stop = expected.text[12]
-    with client.chat.completions.stream(model="toy", messages=HELLO, max_tokens=20, stop=stop) as stream:
-        final = stream.get_final_completion().choices[0]
-    ended = alone.generate(text, max_new_tokens=20, stop=stop)
-    assert (final.message.content, final.finish_reason) == (ended.text, ended.finish_reason)
-    full = client.chat.completions.create(model="toy", messages=HELLO)
-    assert full.usage.total_tokens == MAX_LENGTH
 
 
 def test_many_clients_at_once_get_what_each_gets_alone(greedy, alone):

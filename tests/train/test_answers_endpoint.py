@@ -1,4 +1,4 @@
-"""Answers by a server: token ids there and back where it has them, else text; what fails, and what is told to whom."""
+"""Answers by a server: token ids in both directions where it has them, else text; failures and their messages."""
 
 import os
 import signal
@@ -85,7 +85,7 @@ SAYS = " the self = in the"
 
 
 def plain(body, _):
-    """Answer as OpenAI: other fields than its own are refused."""
+    """Answer as OpenAI: refuse fields that are not its own."""
     return refused(400, "Unrecognized request argument") if "top_k" in body else said(SAYS, "stop")
 
 

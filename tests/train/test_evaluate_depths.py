@@ -15,9 +15,9 @@ def teacher() -> Teacher:
     return Teacher(zoo.model("llama"), ())
 
 
-def random_texts(lengths: list[int], seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Texts side by side, with learnt tokens in runs."""
-    generator = torch.Generator().manual_seed(seed)
+def random_texts(lengths: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return texts side by side, with learnt tokens in runs."""
+    generator = torch.Generator().manual_seed(0)
     real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     tokens = torch.randint(VOCABULARY, real.shape, generator=generator) * real
     learnt = torch.rand(real.shape, generator=generator) < 0.8
@@ -25,7 +25,7 @@ def random_texts(lengths: list[int], seed: int = 0) -> tuple[Tensor, Tensor, Ten
 
 
 def by_hand(learner: Toy, teacher: Teacher, texts: tuple[Tensor, Tensor, Tensor]) -> DepthCounts:
-    """Return every text alone, every anchor, every depth."""
+    """Count acceptances one text, one anchor and one depth at a time."""
     counts = {name: [0.0] * DEPTH for name in ("places", "before", "right", "accepted")}
     for tokens, real, learnt in zip(*texts, strict=True):
         length = int(real.sum())

@@ -131,7 +131,7 @@ def run_until_it_fails(folder, step=10, *, learner=None, save_every=0, **keys):
 
 
 def share_weights() -> None:
-    """FSDP2 without devices: accelerate has it only for those, while torch has it for processors as well."""
+    """Monkeypatch accelerate to shard weights by FSDP2 on processors, which torch can and accelerate leaves out."""
     from accelerate import FullyShardedDataParallelPlugin
     from accelerate.utils import DistributedType
 
@@ -168,8 +168,8 @@ def train_once(wanted: dict) -> None:
 
 
 def main() -> None:
-    """Run one training after the other: processes take longer to start than to train. Each as if it were the only
-    one."""
+    """Run several trainings in this process, as a process takes longer to start than one takes to train. Each begins in
+    the state of a new process."""
     from accelerate.state import AcceleratorState
 
     plain = processes_room._accelerator

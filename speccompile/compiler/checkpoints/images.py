@@ -45,7 +45,8 @@ def read_images(folder: Path) -> ImageSettings:
 
 
 def _idefics3(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
-    """Idefics3 and SmolVLM: tiles of one size row by row, each with a token for its place, and the whole picture."""
+    """Return settings of Idefics3 and SmolVLM: tiles of one size row by row, each with a token for its
+    place, and the whole picture."""
     numbers = {"resample": 1, "size": {"longest_edge": 1456}, "max_image_size": {"longest_edge": 364}, **given}
     tile, vision = int(numbers["max_image_size"]["longest_edge"]), config["vision_config"]
     expect_steps(folder, numbers, do_resize=True, do_rescale=True, do_normalize=True)
@@ -66,7 +67,7 @@ def _idefics3(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any])
 
 
 def _internvl(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
-    """InternVL: the grid of tiles nearest to the picture's shape, and the whole picture."""
+    """Return settings of InternVL: the grid of tiles nearest to the picture's shape, and the whole picture."""
     numbers = {"resample": 3, "size": {"height": 384, "width": 384}, **given}
     expect_steps(folder, numbers, do_resize=True, do_rescale=True, do_normalize=True)
     tile = int(numbers["size"]["height"]), int(numbers["size"]["width"])
@@ -106,8 +107,8 @@ def _gemma3(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -
 
 
 def _qwen_vl(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
-    """Qwen2.5-VL, Qwen3-VL and Qwen3.5: patches of a picture of any size; blocks of them are rows with a time, a row
-    and a column."""
+    """Return settings of Qwen2.5-VL, Qwen3-VL and Qwen3.5: patches of a picture of any size, whose blocks are rows with
+    a time, a row and a column."""
     vision, text = config["vision_config"], text_config(dict(config), folder) or {}
     is_third = config["model_type"] in ("qwen3_vl", "qwen3_5")
     numbers = {"resample": 3, "patch_size": 14, "merge_size": 2, "temporal_patch_size": 2, **given}
@@ -141,7 +142,7 @@ def _axes(config: Mapping[str, Any], is_interleaved: bool) -> tuple[int, ...]:
 
 
 def _lfm2_vl(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
-    """LFM2-VL: a picture in its shape, or tiles of a large one and then the whole."""
+    """Return settings of LFM2-VL: a picture in its shape, or tiles of a large one and then the whole."""
     numbers = {"resample": 2, "tile_size": 512, "encoder_patch_size": 16, "downsample_factor": 2, **given}
     expect_steps(folder, numbers, do_rescale=True, do_normalize=True)
     vision, patch, merge = (

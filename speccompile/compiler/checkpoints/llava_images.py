@@ -24,8 +24,8 @@ _DECODERS = ("llama", "mistral", "qwen2")
 
 
 def read_llava(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
-    """LLaVA 1.5 and models like it: a picture of any shape becomes one tile, the middle of it for CLIP's towers;
-    Pixtral 12B as transformers has it, a `llava` with Pixtral's tower."""
+    """Return the settings of LLaVA 1.5 and models like it: a picture of any shape becomes one tile, for CLIP's towers
+    its middle. Also those of Pixtral 12B in transformers' form, a `llava` with Pixtral's tower."""
     config = _with_width(folder, config)
     if config["vision_config"].get("model_type") == "pixtral":
         _check_selection(folder, config, "full")
@@ -46,7 +46,7 @@ def read_llava(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]
 
 
 def read_llava_next(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
-    """LLaVA-NeXT (1.6): as LLaVA-OneVision, but for its tower, and however large the picture is."""
+    """Return the settings of LLaVA-NeXT (1.6): as LLaVA-OneVision, with another tower, and no limit on tiles."""
     config = {"image_token_index": 32_000, **_with_width(folder, config)}
     size, patch, usual = _tower(folder, config)
     numbers = {"resample": 3, "size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224},
@@ -64,7 +64,7 @@ def read_llava_next(folder: Path, config: Mapping[str, Any], given: Mapping[str,
 
 
 def read_llava_onevision(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
-    """LLaVA-OneVision: the whole picture as a tile, and tiles of it on the canvas that shows most of it."""
+    """Return the settings of LLaVA-OneVision: the whole picture as one tile, and tiles of the canvas that fits best."""
     usual = [[384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)]
     numbers = {"resample": 3, "size": {"height": 384, "width": 384}, "image_grid_pinpoints": usual, **given}
     expect_steps(folder, numbers, do_resize=True, do_rescale=True, do_normalize=True, do_center_crop=False)
@@ -80,7 +80,7 @@ def read_llava_onevision(folder: Path, config: Mapping[str, Any], given: Mapping
 
 
 def read_pixtral(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
-    """Mistral 3 and Pixtral: patches of a picture of any size, line by line with a token at the end of each."""
+    """Return the settings of Mistral 3 and Pixtral: patches of a picture of any size, with a token after each line."""
     numbers = {"resample": 3, "size": {"longest_edge": 1024}, **given}
     expect_steps(folder, numbers, do_resize=True, do_rescale=True, do_normalize=True)
     patch, merge = int(config["vision_config"].get("patch_size", 16)), int(config.get("spatial_merge_size", 2))
@@ -125,8 +125,8 @@ def _tower(folder: Path, config: Mapping[str, Any]) -> tuple[int, int, Mapping[s
 
 
 def _middle(numbers: Mapping[str, Any]) -> tuple[int, tuple[int, int]]:
-    """Return what the shortest side of a picture becomes before its middle is cut out, 0 if all of it becomes the tile,
-    and the tile."""
+    """Return (shortest, tile) in pixels: size of the shortest side before the middle is cut out, 0 if nothing is cut;
+    height and width of the tile."""
     size, crop = (
         {name: each, "height": each, "width": each} if isinstance(each, int) else each
         for name, each in (("shortest_edge", numbers["size"]), ("side", numbers["crop_size"]))

@@ -88,7 +88,7 @@ class _InternVL(_TileEncoder):
 
 
 class _LlavaOneVision(_TileEncoder):
-    """LLaVA-OneVision or LLaVA-NeXT over one tile: its rows, and the row that ends a line of the picture."""
+    """Encoder of a tile of LLaVA-OneVision or LLaVA-NeXT: its rows, and the row that ends a line of the picture."""
 
     def forward(self, pixels: Tensor) -> Tensor:
         config = self.model.config

@@ -7,8 +7,8 @@ from speccompile.bundle.manifest import EngineEntry
 from speccompile.contract import COMPONENTS, FP8_CACHE, INT4_VALUES, INT8_CACHE, Graph
 
 INT8_CACHES, INT4_CACHES, FP8_CACHES = "int8 caches", "int4 values", "fp8 caches"
-"""Words for arithmetic over quantized caches: a difference of rounding decides which step a key or a value is
-rounded to."""
+"""Keys of the tables below for graphs over quantized caches, where a rounding difference may move a key or a value to
+another quantization step."""
 
 TOLERANCE = {
     "float32": 2e-4,
@@ -70,7 +70,7 @@ def rounding(entry: EngineEntry) -> str:
 
 
 def arithmetic_over(word: str, graphs: Collection[Graph]) -> str:
-    """Return the word of a precision whose tolerance holds for graphs: that of quantized caches, if it is larger."""
+    """Return the key of `TOLERANCE` for graphs in a precision: that of their quantized caches, if it is larger."""
     dtypes = {cache_dtype(graphs, part) for part in COMPONENTS}
     words = {INT4_VALUES: INT4_CACHES, INT8_CACHE: INT8_CACHES, FP8_CACHE: FP8_CACHES}
     return max([word, *(words[dtype] for dtype in sorted(dtypes & words.keys()))], key=TOLERANCE.__getitem__)

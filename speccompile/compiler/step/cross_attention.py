@@ -15,7 +15,7 @@ from speccompile.bundle.sources import CROSS_KINDS, is_cross_state
 from speccompile.compiler.step import ops
 
 SOURCE_ROWS = -2
-"""Stands for the number of rows of a source in the shape of a state."""
+"""Placeholder in the shape of a state for the number of rows of a source."""
 
 
 class SourceRows(NamedTuple):
@@ -66,7 +66,7 @@ class SourcedCache(EncoderDecoderCache):
 
 
 class _Layers:
-    """Looks like a cache as far as a layer reads it."""
+    """Cache of transformers, as far as layers use it, over the rows of a source. rows: layer -> keys and values."""
 
     def __init__(self, rows: Mapping[int, SourceRows]) -> None:
         self.layers = rows

@@ -30,7 +30,7 @@ def attend(
     is_latent: bool = False,
     is_ring: bool = False,
 ) -> Tensor:
-    """Attention over one key axis, `[committed rows | in-step rows]`.
+    """Attend over one key axis, `[committed rows | in-step rows]`.
 
     query [B, N, T, D], key_rows [B, G, R, D], value_rows [B, G, R, E], key_cache [B, G, S, D], value_cache
     [B, G, S, E], length int64 [B], positions int64 [B, T], bias [B, 1, T, R] added to the scores of in-step rows.
@@ -159,7 +159,7 @@ def _(rows: Tensor) -> Tensor:
 
 @torch.library.custom_op("speccompile::convolve", mutates_args=())
 def convolve(rows: Tensor, state: Tensor, weight: Tensor) -> Tensor:
-    """Causal convolution of every channel separately, over `[state | rows]`.
+    """Convolve every channel separately and causally, over `[state | rows]`.
 
     rows [B, 1, T, C], state [B, 1, K - 1, C] the rows before them, weight [C, K], its last column for the row itself.
     Returns [B, 1, T, C]. The products are added one after the other, the oldest first, for any T.

@@ -146,7 +146,7 @@ def _switches(sections: Sections, layers: LayerShape, kind: str, dialect: Dialec
     soft = of("final_logit_softcapping").get("final_logit_softcapping", default=0.0)
     if not isinstance(soft, int | float):
         raise top.wrong("final_logit_softcapping", soft, "a number or null")
-    full, sliding = _causal(sections, layers, dialect)
+    full, sliding = _causal(sections, dialect)
     if is_speculators:
         full, sliding = False, not top.flag("sliding_window_non_causal", default=model == "dflash2")
     return {
@@ -162,7 +162,7 @@ def _switches(sections: Sections, layers: LayerShape, kind: str, dialect: Dialec
     }
 
 
-def _causal(sections: Sections, layers: LayerShape, dialect: Dialect) -> tuple[bool, bool]:
+def _causal(sections: Sections, dialect: Dialect) -> tuple[bool, bool]:
     """Return whether full and whether sliding layers are causal inside a block. By default, only sliding layers are,
     unless `use_swa` makes them sliding, and except in transformers' dialect."""
     said = sections.top.get("is_causal")

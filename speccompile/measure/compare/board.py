@@ -90,7 +90,7 @@ class Board:
         self.changed()
 
     def known(self, name: str, *, built: bool, found: Sequence[MeasuredPass]) -> None:
-        """Enter what an earlier run has left."""
+        """Restore a method's row from an earlier run. found: its complete passes."""
         row = self.rows[name]
         row.built, row.passes = built or bool(found), len(found)
         row.state = MEASURED if found else BUILT if built else WAITING
@@ -106,22 +106,22 @@ class Board:
         self.changed()
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Take an event of the process that works for the current method: figures, or a message, of which people see
-        warnings, and others as details."""
+        """Handle an event of the process that builds or measures the current method: figures, or a log message, which
+        keeps its level from warnings on and is a detail below."""
         if "log" in event:
             LOGGER.log(event["level"] if event["level"] >= WARNING else DEBUG, "  %s", event["log"])
         elif self._current is not None:
             self.figures(self._current.name, event)
 
     def figures(self, name: str, figures: Mapping[str, Any]) -> None:
-        """Enter figures of a pass: prompts, ratio, tokens_per_second, mean_accepted."""
+        """Show figures of a pass: prompts, ratio, tokens_per_second, mean_accepted."""
         row = self.rows[name]
         row.prompts, row.ratio = figures["prompts"], figures["ratio"]
         row.tokens_per_second, row.mean_accepted = figures["tokens_per_second"], figures["mean_accepted"]
         self.changed()
 
     def built(self, name: str) -> None:
-        """Enter a bundle."""
+        """Record a built bundle, and the seconds of its build."""
         row, seconds = self.rows[name], self._spent()
         row.state, row.built = BUILT, True
         if seconds:
@@ -139,7 +139,7 @@ class Board:
         self._say(f"{name}: {rate}" + (f", pass {row.passes}" if row.passes > 1 else ""))
 
     def dropped(self, name: str, verdict: Verdict) -> None:
-        """Enter a method that cannot win, and say why."""
+        """Record a method that cannot win, and say why."""
         row = self.rows[name]
         self._time(row, stayed=False)
         row.state, row.built, row.prompts, row.ratio = DROPPED, True, verdict.prompts, verdict.ratio
@@ -150,7 +150,7 @@ class Board:
         )
 
     def refused(self, name: str, reason: str) -> None:
-        """Enter a method that cannot be built or measured."""
+        """Record a method that cannot be built or measured."""
         row = self.rows[name]
         row.state, row.note, self._current = REFUSED, reason, None
         LOGGER.warning("%s is left out: %s", name, reason)

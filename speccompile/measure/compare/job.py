@@ -24,7 +24,7 @@ FORMAT = 2
 @dataclass(frozen=True)
 class Options:
     """Options of a comparison. methods: a file of methods, None for the default ones. index: see
-    `methods.default_methods`. output: build/<name>-methods by default. drop: stop to measure methods that cannot win.
+    `methods.default_methods`. output: build/<name>-methods by default. drop: stop measuring methods that cannot win.
     sampling: options of `Bundle.generate_batch`, None if not given."""
 
     prompts: Path

@@ -58,8 +58,8 @@ def measure_profile(threads: int | None = None) -> Profile:
     with log_step("profile: nodes and attention"):
         run, node = _nodes(threads)
         attend = [_attend(threads, rows, run, node) for rows in ROWS]
-        gate = _seconds(threads, graphs.gate_chain(_GATES, _GATED), _ones("x", (1, 1, _GATED))) - run - _GATES * node
-        argmax = _seconds(threads, graphs.argmax_graph(_LOGITS), _ones("x", (1, 1, _LOGITS))) - run - node
+        gate = _seconds(threads, graphs.gate_chain(_GATES, _GATED), _ones(1, 1, _GATED)) - run - _GATES * node
+        argmax = _seconds(threads, graphs.argmax_graph(_LOGITS), _ones(1, 1, _LOGITS)) - run - node
     linear = {}
     for precision in graphs.FORMATS:
         with log_step(f"profile: products in {precision}"):
@@ -88,8 +88,7 @@ def measure_profile(threads: int | None = None) -> Profile:
 def _nodes(threads: int) -> tuple[float, float]:
     """Return the seconds of a run and of a node, from chains of one and of many."""
     one, many = (
-        _seconds(threads, graphs.norm_chain(count, _NORM_WIDTH), _ones("x", (1, 1, _NORM_WIDTH)))
-        for count in (1, 1 + _NODES)
+        _seconds(threads, graphs.norm_chain(count, _NORM_WIDTH), _ones(1, 1, _NORM_WIDTH)) for count in (1, 1 + _NODES)
     )
     node = max(many - one, 0.0) / _NODES
     return max(one - node, 0.0), node
@@ -132,8 +131,8 @@ def _linear(precision: str, threads: int, footprint: int, run: float) -> list[fl
     return [max(seconds - run, 0.0) / (size * count) * 1e6 for seconds in _median_seconds(runs)]
 
 
-def _ones(name: str, shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
-    return {name: np.ones(shape, np.float32)}
+def _ones(*shape: int) -> dict[str, NDArray[Any]]:
+    return {"x": np.ones(shape, np.float32)}
 
 
 def _seconds(threads: int, model: bytes, feeds: Feeds) -> float:

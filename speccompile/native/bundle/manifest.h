@@ -15,8 +15,8 @@ namespace spc {
 
 using Names = std::vector<std::pair<std::string, std::string>>;  // graph -> path, or part -> word, in the file's order
 
-// One engine of the bundle. Its graphs, as the manifest's own, have the number of rows where the file says "batch": what a row
-// has is read and written in runs over all rows alone. build: null but for the TensorRT backends.
+// One engine of the bundle. In its graphs, as in the manifest's own, the file's size "batch" is replaced by the number of batch
+// slots: every run reads and writes all of them. build: null but for the TensorRT backends.
 struct EngineEntry {
   std::string name, backend, provider;
   Names files, precision;

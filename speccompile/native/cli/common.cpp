@@ -8,13 +8,9 @@
 
 #include "../files.h"
 #include "../progress.h"
+#include "../runtime/sampling_table.h"
 
 namespace spc::cli {
-namespace {
-
-constexpr const char* kSampling[] = {"--temperature", "--top-k", "--top-p", "--min-p", "--repetition-penalty", "--seed"};
-
-}  // namespace
 
 std::string setting_of(std::string_view option) {
   std::string name(option.substr(2));
@@ -24,8 +20,11 @@ std::string setting_of(std::string_view option) {
 
 std::vector<std::pair<std::string, Value>> sampling_of(const Arguments& given) {
   std::vector<std::pair<std::string, Value>> found;
-  for (const char* option : kSampling)
-    if (const std::optional<Value> value = given.number(option)) found.emplace_back(setting_of(option), *value);
+  for (const SamplingOption& option : kSamplingOptions) {
+    std::string flag = std::string("--") + option.name;
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    if (const std::optional<Value> value = given.number(flag)) found.emplace_back(option.name, *value);
+  }
   return found;
 }
 

@@ -22,8 +22,8 @@ class Grammar {
     Symbol left;
     std::vector<Symbol> right;
   };
-  // Lexemes with one kind of blank between them. skip: the lexeme of those, -1 for none. once: only one may stand at a place.
-  // Around a part is another.
+  // Part of a grammar whose lexemes have the same kind of blanks between them. skip: the blanks' lexeme, -1 for none. once: at
+  // most one blank between two lexemes. around: number of the enclosing part.
   struct Part {
     int skip;
     bool once;

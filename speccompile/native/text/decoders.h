@@ -17,8 +17,8 @@ class Decoder {
   virtual Words apply(Words words) const = 0;
 };
 
-// In order. Throws NoTokenizer or NoPart.
 using Decoders = std::vector<std::unique_ptr<const Decoder>>;
+// Return the decoders in the order in which they apply. Throws NoTokenizer or NoPart.
 Decoders read_decoders(const Json& part);
 
 }  // namespace spc

@@ -19,9 +19,10 @@ enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext,
 // Throws NoTokenizer.
 Behavior read_behavior(const Json& value);
 
-// Matches and the parts between them, which cover a text of that size; invert: with both exchanged.
+// Return the matches and the parts between them, which cover a text of `size` bytes. invert: the parts between matches count as
+// matches, and the matches do not.
 std::vector<Part> parts_of(const std::vector<Match>& matches, size_t size, bool invert);
-// The pieces that the behavior makes of the parts.
+// Return the pieces that the behavior makes of the parts.
 std::vector<Match> pieces_of(const std::vector<Part>& parts, Behavior behavior);
 
 }  // namespace spc

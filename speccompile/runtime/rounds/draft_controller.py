@@ -197,7 +197,7 @@ class DraftController:
         ready = [slot for slot, start in begin.items() if self._has_read_all(slot, start)]
         if forward.fused:
             self._record_read(ready, taking)
-        wanted = self._next_window_limit(begin, ready, taking, present, forward.fused)
+        wanted = self._next_window_limit(ready, taking, present, forward.fused)
         for slot in begin:
             slot.has_drafts, slot.lags_by_host_rounds = False, slot.lags_by_host_rounds and wanted > 1
         drafting = [slot for slot in taking if slot.speculative and slot.sequence.is_active]
@@ -213,12 +213,7 @@ class DraftController:
             self._read(forward, begin, ready)
 
     def _next_window_limit(
-        self,
-        begin: Collection[Slot],
-        ready: Collection[Slot],
-        taking: Sequence[Slot],
-        present: Sequence[Slot],
-        fused: bool,
+        self, ready: Collection[Slot], taking: Sequence[Slot], present: Sequence[Slot], fused: bool
     ) -> int:
         """Return the maximum width of the next window. Ask the policy once a round, unless only a prefill has ended."""
         wanted = self.window_limit(present)

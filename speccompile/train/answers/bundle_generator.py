@@ -54,10 +54,9 @@ def _longest(length: int, source: SourceFacts) -> int:
 
 @contextmanager
 def bundle_maker(
-    plan: TrainingPlan, build_plan: Plan, folder: Path, *, remember: bool, sounds: Sounds | None = None
+    plan: TrainingPlan, build_plan: Plan, folder: Path, *, sounds: Sounds | None = None
 ) -> Iterator["BundleMaker"]:
-    """Build the bundle of `build_plan` into `folder` and open it. remember: use the build cache. sounds: of the prompts
-    of a target that hears.
+    """Build the bundle of `build_plan` into `folder` and open it. sounds: of the prompts of a target that hears.
 
     Raise UsageError for a bundle that is too short for the responses or cannot sample, and the errors of a build and of
     `Bundle.open`.
@@ -68,7 +67,7 @@ def bundle_maker(
     check_resources(estimate_resources(build_plan), find_resources(folder))
     with log_step("building the bundle that answers"):
         try:
-            build(build_plan, folder, prove=False, remember=remember)
+            build(build_plan, folder, prove=False)
         except UnsupportedModelError as error:
             raise UnsupportedModelError(
                 f"the bundle that answers cannot be built: {error}",

@@ -42,7 +42,7 @@ BYTES = 6
 
 
 def make_answers(
-    plan: TrainingPlan, prompts: Sequence[Prompt], folder: Path, *, bundle: Plan | None = None, remember: bool = True,
+    plan: TrainingPlan, prompts: Sequence[Prompt], folder: Path, *, bundle: Plan | None = None,
     sounds: Sounds | None = None,
 ) -> Path:  # fmt: skip
     """Generate the target's responses to `prompts` by `plan.data` and return `folder`/answers.jsonl: one line per
@@ -52,8 +52,8 @@ def make_answers(
     {"document", "skipped": why}; skipped prompts are empty or leave no room for a response. done + failed + skipped
     equals the number of prompts, and stderr shows the three counts.
 
-    bundle: plan to build instead of the target alone, for example with an existing drafter. remember: use the build
-    cache. sounds: of the prompts of a target that hears.
+    bundle: plan to build instead of the target alone, for example with an existing drafter.
+    sounds: of the prompts of a target that hears.
 
     Raise UsageError for a folder of other prompts, another target or other options; PromptError for tokens outside the
     target's vocabulary; BuildError if the disk has no room; SpeccompileError if too many responses fail; and the errors
@@ -72,7 +72,7 @@ def make_answers(
             _check_room(plan, prompts, groups, folder)
             pace = ""
             if groups:
-                with _maker(plan, folder, bundle, remember=remember, sounds=sounds) as maker:
+                with _maker(plan, folder, bundle, sounds) as maker:
                     pace = _Run(plan, prompts, store, maker, len(order)).make(groups)
             store.append(skipped)
             found = store.finish(len(prompts))
@@ -177,14 +177,14 @@ class _Run:
 
 
 def _maker(
-    plan: TrainingPlan, folder: Path, bundle: Plan | None, *, remember: bool, sounds: Sounds | None
+    plan: TrainingPlan, folder: Path, bundle: Plan | None, sounds: Sounds | None
 ) -> AbstractContextManager[TargetGenerator]:
     match plan.data.answers:
         case "bundle":
             from speccompile.train.answers.bundle_generator import answer_plan, bundle_maker
 
             decided = bundle or answer_plan(plan)
-            return bundle_maker(plan, decided, folder / BUNDLE, remember=remember, sounds=sounds)
+            return bundle_maker(plan, decided, folder / BUNDLE, sounds=sounds)
         case "transformers":
             from speccompile.train.answers.transformers_generator import transformers_maker
 

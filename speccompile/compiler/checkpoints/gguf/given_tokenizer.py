@@ -38,7 +38,7 @@ def take_tokenizer(metadata: Metadata, folder: Path) -> dict[str, str]:
                 f"{metadata.path.name}",
                 hint="give the tokenizer of the model that the GGUF file was made from",
             )
-    metadata.claim_prefix("tokenizer.")
+    metadata.claim_tokenizer()
     return found
 
 

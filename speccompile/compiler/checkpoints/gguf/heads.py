@@ -60,7 +60,7 @@ def make_head_config(head: GgufHead) -> Config:
     if key("vocab_size") in metadata:
         config["vocab_size"] = metadata.count(key("vocab_size"))
     _OWN[head.name](head, config)
-    metadata.claim_prefix("tokenizer.")  # the target's
+    metadata.claim_tokenizer()  # the target's
     return config
 
 

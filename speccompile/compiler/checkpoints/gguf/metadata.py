@@ -94,9 +94,9 @@ class Metadata:
         """Mark keys as without effect on the compiled graphs."""
         self._claimed.update(keys)
 
-    def claim_prefix(self, prefix: str) -> None:
-        """Mark all keys that begin so."""
-        self.claim(key for key in self._values if key.startswith(prefix))
+    def claim_tokenizer(self) -> None:
+        """Mark all keys of the tokenizer as without effect."""
+        self.claim(key for key in self._values if key.startswith("tokenizer."))
 
     def refuse_unclaimed(self) -> None:
         """Raise UnsupportedModelError for keys that nothing has asked for."""

@@ -140,11 +140,11 @@ SAME = 0
 """A Reshape's value for an unchanged size."""
 
 
-def size_or_same(value: ir.Value | None, axis: int) -> int:
-    """Return a Reshape's size for an axis that it keeps in place: the number, if the trace knows one."""
+def batch_or_same(value: ir.Value | None) -> int:
+    """Return a Reshape's size for the first axis, which it keeps in place: the number, if the trace knows one."""
     assert value is not None
     assert value.shape is not None
-    size = value.shape[axis]
+    size = value.shape[0]
     return size if isinstance(size, int) else SAME
 
 

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral, neutral_codes
 from speccompile.compiler.lower.native import DOMAIN
-from speccompile.compiler.lower.passes import Nodes, replace_value, rewrite_nodes, size_or_same, static_size
+from speccompile.compiler.lower.passes import Nodes, batch_or_same, replace_value, rewrite_nodes, static_size
 from speccompile.compiler.lower.passes.matching import made_by
 
 HEADS_LAST = (0, 2, 1, 3)
@@ -48,7 +48,7 @@ def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
         rest[:4] = [part for each in decoded if each is not None for part in each.inputs]
     assert query is not None
     assert query.shape is not None
-    batch, heads = size_or_same(query, 0), static_size(query, 1)
+    batch, heads = batch_or_same(query), static_size(query, 1)
     width = static_size(node.inputs[1 if neutral.is_latent(node.op_type) else 2], 3)
     turned = nodes("Transpose", query, perm=HEADS_LAST)
     flat = nodes("Reshape", turned, nodes.integers(batch, -1, heads * static_size(query, 3)))

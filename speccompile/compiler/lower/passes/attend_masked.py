@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral
-from speccompile.compiler.lower.passes import SAME, Nodes, rewrite_nodes, size_or_same, static_size
+from speccompile.compiler.lower.passes import SAME, Nodes, batch_or_same, rewrite_nodes, static_size
 
 _FLOAT = ir.DataType.FLOAT
 
@@ -34,7 +34,7 @@ def attend_masked(model: ir.Model) -> int:
 
 def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
     query, key_rows, value_rows, key_cache, value_cache, length = node.inputs[:6]
-    heads, groups, batch = static_size(query, 1), static_size(key_rows, 1), size_or_same(key_cache, 0)
+    heads, groups, batch = static_size(query, 1), static_size(key_rows, 1), batch_or_same(key_cache)
     softcap = node.attributes["softcap"].as_float()
     key, value = _written(key_cache, key_rows, length), _written(value_cache, value_rows, length)
     is_source = key_rows.shape[2] == 0
@@ -60,7 +60,7 @@ def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
 def _scores(nodes: Nodes, node: ir.Node, keys: ir.Value, values: ir.Value) -> ir.Value:
     """Return float32 [B, G, shared * T, C]."""
     query, width, tail = node.inputs[0], static_size(node.inputs[1], 3), static_size(node.inputs[2], 3)
-    groups, batch = static_size(node.inputs[1], 1), size_or_same(node.inputs[3], 0)
+    groups, batch = static_size(node.inputs[1], 1), batch_or_same(node.inputs[3])
     folded = nodes("Reshape", query, nodes.integers(batch, groups, -1, static_size(query, 3)))  # [B, G, shared * T, D]
     scale = nodes.number(node.attributes["scale"].as_float(), query.dtype)
     scaled = nodes("Mul", folded, scale)  # before the product, which could overflow float16
@@ -80,7 +80,7 @@ def _weights(nodes: Nodes, node: ir.Node, scores: ir.Value) -> ir.Value:
     if len(node.inputs) <= neutral.SINKS:
         return nodes("Softmax", scores, axis=-1)
     query, sinks = node.inputs[0], node.inputs[neutral.SINKS]
-    heads, groups, batch = static_size(query, 1), static_size(node.inputs[1], 1), size_or_same(node.inputs[3], 0)
+    heads, groups, batch = static_size(query, 1), static_size(node.inputs[1], 1), batch_or_same(node.inputs[3])
     one = nodes.integers(1)
     per_head = nodes("Shape", query, start=0, end=2) if batch == SAME else nodes.integers(batch, heads)
     size = nodes("Concat", per_head, nodes("Shape", query, start=2, end=3), one, axis=0)

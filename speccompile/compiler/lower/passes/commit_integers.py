@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral
-from speccompile.compiler.lower.passes import Nodes, nodes_of, size_or_same, static_size
+from speccompile.compiler.lower.passes import Nodes, batch_or_same, nodes_of, static_size
 
 
 def commit_integers(model: ir.Model) -> int:
@@ -28,7 +28,7 @@ def _widen(graph: ir.Graph, node: ir.Node) -> None:
     assert buffer is not None
     readers = [use for use in buffer.uses() if use.node is not node]
     assert rows is not None
-    batch, size = size_or_same(buffer, 0), static_size(buffer, 1)
+    batch, size = batch_or_same(buffer), static_size(buffer, 1)
     assert buffer.shape is not None
     rows_of = buffer.shape[0]
     nodes = Nodes()

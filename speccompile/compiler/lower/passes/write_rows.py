@@ -4,7 +4,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from speccompile.compiler.lower import neutral, neutral_codes
-from speccompile.compiler.lower.passes import Nodes, nodes_of, rewrite_nodes, size_or_same, static_size
+from speccompile.compiler.lower.passes import Nodes, batch_or_same, nodes_of, rewrite_nodes, static_size
 
 _FP8 = ir.DataType.FLOAT8E4M3FN
 _ROWS = {3: 1, 4: 2}
@@ -138,7 +138,7 @@ def commit_columns(model: ir.Model) -> int:
         place = nodes("Sub", column, nodes("Reshape", length, nodes.integers(-1, 1, 1, 1)))  # [B, 1, S, 1]
         first, size = nodes.integers(0), nodes("Shape", rows, start=2, end=3)
         nearest = nodes("Min", nodes("Max", place, first), nodes("Sub", size, nodes.integers(1)))
-        if size_or_same(cache, 0) == 1:
+        if batch_or_same(cache) == 1:
             moved = nodes("Gather", rows, nodes("Reshape", nearest, nodes.integers(-1)), axis=2)
         else:
             moved = nodes("GatherElements", rows, nodes("Expand", nearest, nodes("Shape", cache)), axis=2)

@@ -67,7 +67,7 @@ class OwnText(TargetText):
         before = ends.gather(1, (self.place - 1).clamp(min=0)[:, None])[:, 0]
         # Bounded, because a saved session may say anything.
         before = torch.where(self.place > 0, before.clamp(min=0).minimum(self.place * own.expansion), 0)
-        # A slot that stands idle may lag behind the target, where no end is known: it writes after all that it has.
+        # An idle slot may lag behind the target, whose ends it then does not know: it writes behind all that it holds.
         self.begin = torch.where(accepted.n_path > 0, before, self.place * own.expansion)
         self.steps = torch.arange(width * own.expansion, device=counts.device)
         found = (self.sums[:, None, :] <= self.steps[:, None]).long().sum(2).clamp(max=width - 1)  # [B, C * E]

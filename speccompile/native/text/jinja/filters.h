@@ -1,4 +1,4 @@
-// Filters by what they work on, for apply_filter (filters.cpp).
+// Tables of filters by the type of their value, for apply_filter (filters.cpp).
 #pragma once
 
 #include <map>
