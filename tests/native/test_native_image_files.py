@@ -133,6 +133,15 @@ def bomb() -> bytes:
     return held.getvalue()
 
 
+VIDEOS = {
+    **dict.fromkeys(
+        (b"\0\0\0\x20ftypisom", b"\x1aE\xdf\xa3", b"RIFF\0\0\0\0AVI LIST"), "received a video, expected one"
+    ),
+    **dict.fromkeys((b"\0\0\0\x20ftypheic", b"RIFF\0\0\0\0WAVE"), "it is none of PNG, JPEG and PPM"),
+}
+"""Beginnings of files, as tests/light/test_images_files.py has them."""
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
@@ -152,6 +161,7 @@ def bomb() -> bytes:
         (b"P6", "its header has no number"),
         (bomb(), "received a picture of 60000 x 60000 pixels, expected at most 64000000 pixels"),
         (animation(), "received an animation of 3 pictures"),
+        *((begin + bytes(100), said) for begin, said in VIDEOS.items()),
     ],
 )
 def test_what_is_no_picture_is_refused(native: ImageLines, data: bytes, said: str, tmp_path: Path) -> None:

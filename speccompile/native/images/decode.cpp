@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 
 #include "../errors.h"
 #include "../files.h"
@@ -14,6 +15,14 @@ namespace {
 constexpr const char* kFormats = "give a whole file in one of the formats PNG, JPEG, PPM, or convert it to one";
 
 bool begins_with(std::string_view data, std::string_view begin) { return data.substr(0, begin.size()) == begin; }
+
+// Return whether a file is a video (runtime/images/decode.py): MP4 and QuickTime, but for pictures in their container, Matroska, or AVI.
+bool is_video(std::string_view data) {
+  constexpr std::string_view kStill[] = {"avif", "avis", "heic", "heim", "heis", "heix", "hevc", "hevx", "mif1", "msf1"};
+  const auto part = [data](size_t at) { return data.size() >= at + 4 ? data.substr(at, 4) : std::string_view(); };
+  if (part(4) == "ftyp") return std::find(std::begin(kStill), std::end(kStill), part(8)) == std::end(kStill);
+  return part(0) == "\x1a\x45\xdf\xa3" || (part(0) == "RIFF" && part(8) == "AVI ");
+}
 
 // Numbers of a header of PPM: between blanks and comments.
 int64_t next_number(std::string_view data, size_t& at, const std::string& where) {
@@ -69,6 +78,7 @@ std::shared_ptr<const Pixels> decode(std::string_view data, const std::string& w
   if (data.size() > static_cast<size_t>(kMostPictureBytes))
     throw Error(Kind::kPrompt, where + ": received " + std::to_string(data.size()) + " bytes, expected at most " + std::to_string(kMostPictureBytes), "give a smaller picture");
   if (data.empty()) throw Error(Kind::kPrompt, where + ": received an empty file, expected a picture", kFormats);
+  if (is_video(data)) throw Error(Kind::kPrompt, where + ": received a video, expected one picture", "save the pictures that you mean");
   if (begins_with(data, "P6") || begins_with(data, "P5")) return std::make_shared<const Pixels>(decode_pnm(data, where));
   if (begins_with(data, "\x89PNG\r\n\x1a\n")) return std::make_shared<const Pixels>(decode_png(data, where));
   if (begins_with(data, "\xFF\xD8\xFF")) return std::make_shared<const Pixels>(decode_jpeg(data, where));
