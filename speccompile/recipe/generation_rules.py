@@ -19,13 +19,12 @@ _WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "bad_words_ids": ([],),
     "sequence_bias": ({}, []),
     "exponential_decay_length_penalty": (),
-    "suppress_tokens": ([],),
     "begin_suppress_tokens": ([],),
 }
 """Rules of transformers' `generate` that change greedy tokens, and the values at which each changes nothing, beside
 null."""
 
-_READ_BY_SPEECH = ("suppress_tokens", "begin_suppress_tokens")
+_READ_BY_SPEECH = ("begin_suppress_tokens",)
 
 
 def generation_rules_note(target: ModelPlan) -> str:
@@ -48,5 +47,7 @@ def _unread(target: ModelPlan) -> Iterator[str]:
         value = written.get(name)
         if value is None or value in neutral or (hears and name in _READ_BY_SPEECH):
             continue
+        if name == "bad_words_ids" and not hears and all(isinstance(word, list) and len(word) == 1 for word in value):
+            continue  # tokens that no answer has
         text = str(value)
         yield f"{name}: {text if len(text) <= 40 else text[:40] + '..'}"

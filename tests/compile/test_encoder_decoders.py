@@ -296,6 +296,30 @@ def test_the_source_is_looked_up_before_the_answer():
             assert drafts == looked_up(answer, source, begin=begin, first=first), (answer, source)
 
 
+@pytest.mark.sweep("a bundle of a Marian as it is published; what a config hides is in tests/light/test_sources.py")
+@pytest.mark.builds(8)
+def test_padding_that_a_marian_must_not_write_is_hidden(tmp_path, native_library, onnxruntime_library):
+    model = make_model("marian", tmp_path / "target", pad_token_id=5, decoder_start_token_id=5)
+    model.final_logits_bias[0, [5, 9]] = 100.0  # what it would write everywhere
+    model.generation_config.bad_words_ids = [[5], [2]]  # 2 ends an answer, and is none of them
+    model.generation_config.suppress_tokens = [9]
+    model.save_pretrained(tmp_path / "target")
+    model = transformers.MarianMTModel.from_pretrained(tmp_path / "target")  # which makes its positions anew
+    drafter = {"kind": "prompt_lookup", "over": "source", "tokens": 3}
+    cache = {"max_length": 40, "prefill_chunk": 8}
+    keys = {"drafter": drafter, "cache": cache, "source": {"max_length": 20}, "decoding": "sampling"}
+    built = build(recipe(tmp_path / "target", **keys), tmp_path / "bundle")
+    proof = json.loads((built / "proof.json").read_text())
+    assert proof["engines"][0]["transformers"]["equal"] == 3
+    both = SideBySide(built, native_library, onnxruntime_library)
+    for source in ([7], [5, 6, 7, 9, 8], list(range(20, 40))):
+        for way in ({"adaptive": False}, {"autoregressive": True}):
+            (found,) = both.check([], source=source, max_new_tokens=20, **way)
+            assert found.token_ids == generate(model, source, max_new_tokens=20)
+        (drawn,) = both.check([], source=source, max_new_tokens=20, temperature=1e3, seed=1)
+        assert not {5, 9} & {*drawn.token_ids}
+
+
 @pytest.mark.sweep("a bundle that samples also proves the distribution of a small model")
 @pytest.mark.builds(6)
 def test_sampling_is_proven(tmp_path):

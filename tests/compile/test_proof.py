@@ -75,6 +75,14 @@ def test_a_difference_within_the_noise_is_reported(built, monkeypatch):
     assert proven["near_ties"][0]["index"] == 3
 
 
+def test_a_token_that_no_text_has_is_no_near_tie():
+    logits = np.array([[1.0, 3.0, -np.inf]], np.float32)
+    assert reference.check_greedy(logits, [1], "float32", "prompt 1", "speculative decoding") == []
+    for token in (0, 2):
+        with pytest.raises(ProofError, match=f"at new token 0 .* gives {token}, transformers' greedy"):
+            reference.check_greedy(logits, [token], "float32", "prompt 1", "speculative decoding")
+
+
 def test_an_approximate_method_may_differ_and_autoregressive_tokens_may_not(built):
     case = built("lookup_5")
     found = spoiled(case, 3)

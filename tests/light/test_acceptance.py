@@ -266,3 +266,18 @@ def test_which_rule_a_bundle_has():
     for method, expected in {"typical": (0.25, 0.75), "top_k": (3, 1.5), "lenience": (0.5,), "bild": (2.0,)}.items():
         rule = make_acceptance(method, parameters, tree=None, is_sampling=False, draws=False).rule
         assert tuple(vars(rule).values()) == expected
+
+
+@pytest.mark.parametrize("is_sampling", [False, True])
+def test_a_hidden_token_is_never_chosen(is_sampling):
+    acceptance = make_acceptance("exact", {}, tree=chain(1), is_sampling=is_sampling, draws=False, hidden=(1, 3))
+    logits = torch.tensor([[[0.0, 9.0, 2.0, 8.0], [0.0, 9.0, -1.0, 8.0]]])
+    more = {"settings": settings(1, temperature=1e4), "uniforms": torch.tensor([[0.999, 0.3]])} if is_sampling else {}
+    for draft, path in ((2, [2, 0]), (1, [2])):
+        given = RoundInputs(
+            window=torch.tensor([[0, draft]]), n_given=torch.tensor([1]), n_total=torch.tensor([2]),
+            length=torch.tensor([0]), logit_rows=torch.arange(2), **more,
+        )  # fmt: skip
+        seen = torch.zeros(1, 2, 1, dtype=torch.int64)
+        walk, bonus = acceptance(given, logits, seen, ChainLayout(), None)
+        assert [*[2] * int(walk.n_accepted), int(bonus)] == path

@@ -10,7 +10,7 @@ from tokenizers import models, pre_tokenizers, processors
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.source_section import FIELDS, source_problems
 from speccompile.bundle.sources import round_only
-from speccompile.compiler.checkpoints.encoder_decoder import is_encoder_decoder
+from speccompile.compiler.checkpoints.encoder_decoder import hidden_tokens, is_encoder_decoder
 from speccompile.compiler.checkpoints.facts import read_checkpoint
 from speccompile.contract import ENCODE_SOURCE, Graph, Tensor
 from speccompile.errors import BundleError, CheckpointError, PromptError, RecipeError, UnsupportedModelError, UsageError
@@ -299,3 +299,17 @@ def test_a_decoder_saved_alone_has_no_source():
     assert [is_encoder_decoder({"model_type": "bart"} | said) for said in (
         {}, {"is_encoder_decoder": None}, {"is_encoder_decoder": True}, {"is_encoder_decoder": False},
     )] == [True, True, True, False]  # fmt: skip
+
+
+def test_tokens_that_no_answer_has_are_read(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(BART | {"bad_words_ids": [[1]]}))
+    assert hidden_tokens(tmp_path) == (1,)
+    rules = {"bad_words_ids": [[7], [3], [4, 5]], "eos_token_id": 3, "suppress_tokens": [9, 7]}
+    (tmp_path / "generation_config.json").write_text(json.dumps(rules))  # transformers reads one of both alone
+    assert hidden_tokens(tmp_path) == (7, 9)
+    (tmp_path / "config.json").write_text(json.dumps(BART | {"model_type": "whisper"}))
+    assert hidden_tokens(tmp_path) == ()
+    (tmp_path / "config.json").write_text(json.dumps(BART))
+    (tmp_path / "generation_config.json").write_text('{"suppress_tokens": ["a"]}')
+    with pytest.raises(CheckpointError, match="tokens that no answer has"):
+        hidden_tokens(tmp_path)

@@ -18,6 +18,7 @@ from speccompile.compiler.build.proposals import proof_proposer
 from speccompile.compiler.build.round_plan import RoundPlan
 from speccompile.compiler.build.tiny_model import tiny_round
 from speccompile.compiler.build.traced_graphs import trace_graphs
+from speccompile.compiler.checkpoints.encoder_decoder import hidden_tokens
 from speccompile.compiler.models.eager import round_caches
 from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.models.sourced import read_source
@@ -142,12 +143,13 @@ def _prove(
         bundle = Bundle(manifest, opened, engine.entry, None, None, proposer)
         prompt = distribution.make_prompt(bundle, prompt, source)
         drawn = distribution.draw_all(bundle, prompt, request, source=source)
+        hidden = () if source is None else hidden_tokens(target.folder)
         if engine.entry.precision["target"] != "float32":
-            reference = under_rules(engine_reference(bundle, source), manifest, len(prompt))
+            reference = under_rules(engine_reference(bundle, source), manifest, len(prompt), hidden)
             return distribution.check(manifest, drawn, reference)
         del bundle  # before its model is loaded again
         free_memory()
         model = load_model(target.folder, manifest.max_length)
         read_source(model, source)
         round_caches(model, cache_dtype(manifest.graphs, COMPONENTS[0]))
-        return distribution.check(manifest, drawn, under_rules(eager_reference(model), manifest, len(prompt)))
+        return distribution.check(manifest, drawn, under_rules(eager_reference(model), manifest, len(prompt), hidden))

@@ -15,6 +15,7 @@ from speccompile.compiler.build.tensorrt import BACKENDS, EngineInputs
 from speccompile.compiler.build.token_proof import PromptInputs, TokenProofInputs
 from speccompile.compiler.build.traced_graphs import TraceInputs
 from speccompile.compiler.build.writer import split_writer
+from speccompile.compiler.checkpoints.encoder_decoder import hidden_tokens
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.models.load import WEIGHT_SUFFIXES, ModelFiles
@@ -83,6 +84,7 @@ def open_round(plan: Plan) -> RoundPlan:
         replace(plan.caches, max_divergence=MAX_DIVERGENCE, max_acceptance_loss=MAX_ACCEPTANCE_LOSS),
         tuple(tokenizer_pair(plan.target, each) for each in plan.drafter.models if plan.drafter.tokenizer == MAP),
         plan.adapters, images, plan.source.max_length if plan.source else 0, _first_timestamp(plan),
+        hidden_tokens(plan.target.folder) if plan.source else (),
     )  # fmt: skip
 
 
@@ -142,8 +144,8 @@ def _token_proof(plan: Plan, round_plan: RoundPlan, writer: ModelPlan | None) ->
 def _distributions(plan: Plan, round_plan: RoundPlan) -> DistributionInputs | None:
     if plan.decoding != "sampling":
         return None
-    # of a small model of text, whose rows would have another width, and which has no tokens of times
-    round_plan = replace(round_plan, images=None, first_timestamp=None)
+    # of a small model of text, whose rows would have another width, and which has no tokens of times and few others
+    round_plan = replace(round_plan, images=None, first_timestamp=None, hidden=())
     return DistributionInputs(round_plan, plan.target.facts.weight_bytes, plan.name, *_host_drafts(plan), plan.engines)
 
 

@@ -54,7 +54,7 @@ class VerifyInputs:
     """Inputs of the target's graph. shape: of its caches. method, parameters: of the verification. taps, successors:
     hidden states, and number of best tokens, that the drafter reads. drafts: None if the graph is the same for any
     chain of drafts. adapters: None without slots for them. media: None of a target that sees no pictures.
-    first_timestamp: token of the time 0.00, None of a target that writes no times."""
+    first_timestamp: token of the time 0.00, None of a target that writes no times; hidden: tokens that no text has."""
 
     target: ModelFiles
     shape: CacheShape
@@ -68,6 +68,7 @@ class VerifyInputs:
     adapters: AdaptersPlan | None = None
     media: MediaRows | None = None
     first_timestamp: int | None = None
+    hidden: tuple[int, ...] = ()
 
     @property
     def is_sampling(self) -> bool:
@@ -86,7 +87,7 @@ def make_verify(inputs: VerifyInputs, decoder: Decoder) -> Verify:
     drafts = inputs.drafts
     acceptance = make_acceptance(
         inputs.method, inputs.parameters, tree=drafts.tree if drafts else None, is_sampling=inputs.is_sampling,
-        draws=drafts is not None and drafts.is_sampled, first_timestamp=inputs.first_timestamp,
+        draws=drafts is not None and drafts.is_sampled, first_timestamp=inputs.first_timestamp, hidden=inputs.hidden,
     )  # fmt: skip
     has_branches = drafts is not None and drafts.kind != "chain"
     layout = TreeLayout(drafts.tree, drafts.tokens + 1, drafts.depth) if drafts and has_branches else ChainLayout()

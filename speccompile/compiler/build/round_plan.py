@@ -30,7 +30,7 @@ _LONG_ENOUGH = 64
 class RoundPlan:
     """Decisions on which the graphs of a round depend. models: the language models that draft. drafter: without these,
     and without names that a recipe gives. tokenizers: of each, if these are not the target's. source: most
-    tokens of a source, 0 without an encoder. first_timestamp: see `VerifyInputs`. The other fields are the
+    tokens of a source, 0 without an encoder. first_timestamp, hidden: see `VerifyInputs`. The other fields are the
     plan's."""
 
     target: ModelFiles
@@ -49,6 +49,7 @@ class RoundPlan:
     images: ImageSettings | None = None
     source: int = 0
     first_timestamp: int | None = None
+    hidden: tuple[int, ...] = ()
 
     @property
     def shape(self) -> CacheShape:
@@ -94,7 +95,7 @@ class RoundPlan:
         return VerifyInputs(
             self.target, self.shape, self.decoding, self.constraints, self.verify.method, self.verify.parameters, taps,
             self.drafter.successors, None if self.is_chain_independent else self._drafts,
-            self.adapters, self.media, self.first_timestamp,
+            self.adapters, self.media, self.first_timestamp, self.hidden,
         )  # fmt: skip
 
     @property

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.checkpoints import speech
-from speccompile.compiler.checkpoints.json_files import CONFIG, generation_rules
+from speccompile.compiler.checkpoints.json_files import CONFIG, GENERATION_CONFIG, generation_rules
 from speccompile.errors import UnsupportedModelError
 from speccompile.machine.formats.json_files import read_json_object, wrong
 from speccompile.plan.sources import SourceFacts
@@ -88,6 +88,22 @@ def read_source_facts(config: Mapping[str, Any], folder: Path) -> SourceFacts:
         languages,
         start in languages.values(),
     )
+
+
+def hidden_tokens(folder: Path) -> tuple[int, ...]:
+    """Return the tokens that no answer of an encoder-decoder for texts has: transformers' `suppress_tokens`, and each
+    that is one of `bad_words_ids`, as Marian's padding. An end of a text is none of these."""
+    config = read_json_object(folder / CONFIG) or {}
+    if config.get("model_type") in speech.TYPES:
+        return ()  # its rules are masks of the host
+    written = generation_rules(folder, config)
+    ends, words = written.get("eos_token_id"), written.get("bad_words_ids") or []
+    ends = ends if isinstance(ends, list) else [ends]
+    single = [word[0] for word in words if isinstance(word, list) and len(word) == 1 and word[0] not in ends]
+    tokens = [*(written.get("suppress_tokens") or []), *single]
+    if not all(type(token) is int and token >= 0 for token in tokens):
+        raise wrong(folder / GENERATION_CONFIG, f"tokens that no answer has: {tokens!r}"[:80], "lists of token ids")
+    return tuple(sorted(set(tokens)))
 
 
 def _token(config: Mapping[str, Any], key: str, folder: Path) -> int | None:

@@ -19,6 +19,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from speccompile.compiler.checkpoints.encoder_decoder import hidden_tokens
 from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.quantization import KEYS
 from speccompile.compiler.models.adapter import merge_adapter
@@ -105,6 +106,7 @@ def assemble(
     whole = model.eval().requires_grad_(False)
     if config.is_encoder_decoder:
         whole = speech_model(whole, folder) if hears(config) else sourced(whole)
+        whole.hidden = hidden_tokens(folder)
     return whole, sorted(report["unexpected_keys"])
 
 

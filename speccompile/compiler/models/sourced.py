@@ -32,6 +32,8 @@ class SourcedModel(nn.Module):
     """
 
     encoded: Tensor | None = None
+    hidden: tuple[int, ...] = ()
+    """Tokens that no answer has."""
 
     def __init__(self, whole: nn.Module) -> None:
         super().__init__()
@@ -83,8 +85,12 @@ class SourcedModel(nn.Module):
         return new
 
     def allowed(self, logits: Tensor, place: int) -> Tensor:
-        """Return logits [V] of an answer's new token number `place` under the rules of transcripts: all."""
-        return logits
+        """Return logits [V] of an answer's new token number `place` under the rules of the checkpoint."""
+        return self.suppress(logits[None])[0]
+
+    def suppress(self, logits: Tensor) -> Tensor:
+        """Return logits [n, V] of an answer's new tokens, from the first on, without tokens that no answer has."""
+        return logits.index_fill(-1, torch.tensor(self.hidden, dtype=torch.int64), -torch.inf)
 
     def cross_rows(self, encoded: Tensor) -> list[SourceRows]:
         """Return keys and values of every layer's cross-attention over the encoder's states, as the decoder makes them

@@ -230,16 +230,18 @@ def engine_reference(bundle: Bundle, source: list[int] | None = None) -> Referen
     return Reference("the engine's own logits", after)
 
 
-def under_rules(reference: Reference, manifest: Manifest, prompt: int) -> Reference:
+def under_rules(reference: Reference, manifest: Manifest, prompt: int, hidden: Sequence[int] = ()) -> Reference:
     """Return a reference whose tokens follow the rules of a target that hears, `prompt` tokens from the beginning on;
-    of another target the reference itself."""
+    of another target one without the hidden tokens."""
     rules = TokenRules.of(manifest)
-    if rules is None:
-        return reference
 
     def after(texts: Sequence[Sequence[int]]) -> list[Array]:
-        pairs = zip(texts, reference.logits(texts), strict=True)
-        return [rules.apply(logits, Written(len(text) - prompt)) for text, logits in pairs]
+        found = [logits.copy() for logits in reference.logits(texts)]
+        for logits in found:
+            logits[list(hidden)] = -np.inf
+        if rules is None:
+            return found
+        return [rules.apply(logits, Written(len(text) - prompt)) for text, logits in zip(texts, found, strict=True)]
 
     return replace(reference, logits=after)
 

@@ -8,11 +8,13 @@ methods  names of the verification methods in a recipe
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import reduce
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from speccompile.compiler.step import ops
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.low_rank import AdapterSlots, adapting
 from speccompile.compiler.step.media_rows import MediaRows, same_picture
@@ -156,16 +158,24 @@ class Verify(nn.Module):
 class Acceptance(nn.Module):
     """Accept drafts, and choose the bonus token after them."""
 
-    def __init__(self, rule: Rule, speculative: Speculative | None = None, first_timestamp: int | None = None) -> None:
+    def __init__(
+        self, rule: Rule, speculative: Speculative | None = None, first_timestamp: int | None = None,
+        hidden: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         """rule: for deterministic drafts; speculative: for sampled drafts, in batch slots with a temperature.
-        first_timestamp: of a target that writes times."""
+        first_timestamp: of a target that writes times; hidden: tokens that no text has."""
         super().__init__()
         self.rule, self.speculative, self.first_timestamp = rule, speculative, first_timestamp
+        self.hidden = tuple(hidden)
 
     def forward(
         self, given: RoundInputs, logits: Tensor, seen: Tensor | None, shape: Shape, nodes: TreeNodes | None
     ) -> tuple[AcceptedPath, Tensor]:
         """Return the accepted path and the bonus token, int64 [B, 1]. logits float32 [B, R, V] of node 0 .. R - 1."""
+        if self.hidden:
+            places = torch.arange(logits.shape[-1], device=logits.device)
+            shown = [places != token for token in self.hidden]
+            logits = ops.allow(logits, reduce(torch.logical_and, shown)[None, None])
         times = None
         if self.first_timestamp is not None:
             assert given.timestamps is not None
