@@ -28,7 +28,7 @@ def test_parts_of_a_form_keep_every_byte():
 
 
 def test_a_boundary_and_a_name_are_those_that_came_first():
-    """Read them as the runtime in C++ does: the header's bytes, and the first of several names."""
+    """Read what the runtime in C++ reads: the header's bytes, and the first of several names."""
     body = '--é\r\nContent-Disposition: form-data; name="a"; name="b"\r\n\r\nx\r\n--é--'.encode()
     assert read_form(body, MEDIA.replace("XX", "é".encode().decode("latin-1"))) == [("a", None, b"x")]
 

@@ -84,7 +84,7 @@ def test_hostile_requests_are_refused_and_others_are_answered(native):
             got = told(server, sent)
             assert got.startswith(b"HTTP/1.1 " + status + b" "), (name, got)
         for name, sent in TAKEN.items():
-            assert told(server, sent).startswith(b"HTTP/1.1 200 "), name
+            assert told(server, sent).count(b"HTTP/1.1 200 ") == sent.count(b" HTTP/1.1\r\n"), name
         with connect(server) as connection:
             time.sleep(0.8)  # the time for headers begins with their first byte
             connection.sendall(GET + b"Connection: close\r\n\r\n")

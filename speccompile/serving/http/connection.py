@@ -179,6 +179,12 @@ class _CheckedConnection(h11.Connection):
         if text or not data:  # nothing at all is the end of what comes
             super().receive_data(text)
 
+    def start_next_cycle(self) -> None:
+        """Begin the next request, without empty lines of a client that did not wait for the answer."""
+        super().start_next_cycle()
+        waits = bytes(self._receive_buffer)
+        self._receive_buffer.maybe_extract_at_most(len(waits) - len(waits.lstrip(b"\r\n")))
+
     def next_event(self) -> Any:
         """Return the next event. Raise h11.RemoteProtocolError, and keep its status."""
         try:
