@@ -164,8 +164,8 @@ def test_the_live_table_is_sorted_and_says_why_a_method_was_dropped(board):
 
 
 def test_a_first_build_that_takes_long_makes_the_guess_longer(board, monkeypatch):
-    before = board.seconds_left
-    monkeypatch.setattr("speccompile.measure.compare.board.perf_counter", lambda began=perf_counter(): began + 200)
+    before, later = board.seconds_left, perf_counter() + 200
+    monkeypatch.setattr("speccompile.measure.compare.board.perf_counter", lambda: later)
     assert board.seconds_left == pytest.approx(10 * before, rel=0.05)
     board.built("lookup")
     assert board.seconds_left < 10 * before
