@@ -44,11 +44,11 @@ def sync(*paths: Path) -> None:
 
 @contextmanager
 def naming_file(path: Path) -> Iterator[None]:
-    """Context manager that names `path` in an OSError without a file, such as that of a write to a full disk."""
+    """Context manager that names `path` in an OSError: a write to a full disk names no file, others a hidden one."""
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(path)
+        error.filename = str(path)
         raise
 
 
