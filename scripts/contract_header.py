@@ -127,7 +127,7 @@ CONSTANTS = {
     "speccompile.measure.bench.roofline": {
         "PASSES": "kBandwidthPasses", "SMALLEST": "kSmallestBuffer", "CACHES": "kBufferCaches",
         "LARGEST": "kLargestBuffer",
-    }, "speccompile.measure.bench.weights": {"BITS": "kBits", "PASSED_ON": "kPassedOn"},
+    },
 }  # fmt: skip
 """Module -> name in it -> name in C++. Why a value is what it is, the module says."""
 

@@ -260,10 +260,6 @@ inline constexpr int64_t kSmallestBuffer = 268435456;
 inline constexpr int64_t kBufferCaches = 4;
 inline constexpr int64_t kLargestBuffer = 2147483648;
 
-// speccompile.measure.bench.weights
-inline constexpr std::pair<int64_t, int64_t> kBits[] = {{1, 32}, {2, 8}, {3, 8}, {4, 16}, {5, 16}, {6, 32}, {7, 64}, {9, 8}, {10, 16}, {11, 64}, {12, 32}, {13, 64}, {14, 64}, {15, 128}, {16, 16}, {17, 8}, {18, 8}, {19, 8}, {20, 8}, {21, 4}, {22, 4}, {23, 4}, {24, 8}, {25, 2}, {26, 2}, {27, 6}, {28, 6}};
-inline constexpr const char* kPassedOn[] = {"Cast", "DequantizeLinear", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"};
-
 // speccompile.contract: BUFFERS
 namespace names {
 inline constexpr const char* kWindow = "window";
