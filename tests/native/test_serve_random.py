@@ -18,11 +18,12 @@ from tests.native.test_serve_both import KINDS, plain
 __all__ = ["folders"]
 VALUES: list[Any] = [
     None, True, False, 0, 1, 2, -1, 3.0, 1.5, -0.0, 1e-320, 1e308, 2**31, 2**53 + 1, 2**63, -(2**63), 2**64,
-    10**30, "", "x", "é😀", "x" * 1025, "\0", "auto", "none", "text", [], [1], [0, 257, 258],
-    ["x"], [""], [[]], [[1], [2]],
+    10**30, "", "x", "é😀", "x" * 1025, "\0", "auto", "none", "text", [], [1],
+    [0, 257, 258], ["x"], [""], [[]], [[1], [2]],
     [None], {}, {"a": 1}, {"type": "text", "text": "a"}, {"type": "function", "function": {"name": "f"}}, [1.5], [True],
     [{}] * 20,
-    ["x"] * 17, [[1]] * 129, {"type": "object"}, {"type": "json_object"}, {"include_usage": True}, {"regex": "[a-c]{2}"},
+    ["x"] * 17, [[1]] * 129, {"type": "object"}, {"type": "json_object"}, {"include_usage": True},
+    {"regex": "[a-c]{2}"},
     {"choice": ["a"]}, {"$ref": "#"}, {"enum": [1]}, {"type": 0}, "start: b", "[0-9]+", "(",
 ]  # fmt: skip
 LITERALS = [
