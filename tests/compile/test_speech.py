@@ -314,8 +314,10 @@ def test_sounds_are_measured(listener, both, tmp_path):
     write_sound(words, tmp_path / "a.wav")
     (tmp_path / "sounds.jsonl").write_text('{"audio": "a.wav"}\n{"audio": "a.wav", "language": "en"}\n')
     asked = ("--prompts", tmp_path / "sounds.jsonl", "--repeats", 1, "--fixed-draft-length", "-n", 40, "--json")
-    for run in (both.python, both.native):
-        done = run("bench", listener / "bundle", *asked)
+    measured = tmp_path / "measured.json"
+    measured.write_bytes(both.native("bench", listener / "bundle", *asked).stdout)
+    for options in (asked, ("--measured", measured, "--json")):
+        done = both.python("bench", listener / "bundle", *options)
         report = json.loads(done.stdout)
         assert (done.returncode, report["equal_prompts"], report["prompts"]) == (0, 2, 2)
         assert report["speculative"]["new_tokens"] == 2 * (len(words) + 1)

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from scripts import commands_header
+from speccompile.bundle.sampling import SAMPLING_OPTIONS
 from speccompile.cli.main import group
 from speccompile.cli.options import FloatRange
 
@@ -22,6 +23,7 @@ def options() -> set[str]:
 
 def test_each_option_of_the_help_is_read_and_the_other_way_round() -> None:
     read = {name for file in SOURCES for name in re.findall(r'"(--[a-z-]+)"', file.read_text(encoding="utf-8"))}
+    read |= {f"--{name.replace('_', '-')}" for name in SAMPLING_OPTIONS}  # from the table that C++ has of them
     assert read == options() | {"--help"}
 
 
