@@ -208,7 +208,7 @@ def source() -> list[int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="0 prepares only")
     parser.add_argument("--case", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--prepare", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -229,7 +229,8 @@ def main() -> None:
     for number in range(options.rounds):
         for case in list(found)[:: 1 if number % 2 == 0 else -1]:
             found[case].append(json.loads(start(options.folder, case).splitlines()[-1]))
-    show(found)
+    if options.rounds:
+        show(found)
 
 
 def start(folder: Path, case: int, *more: str) -> str:

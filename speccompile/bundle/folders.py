@@ -10,6 +10,8 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from speccompile.progress import LOGGER
+
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -17,18 +19,27 @@ _RENAME_EXCHANGE = 2
 def lock_folder(folder: Path, *, shared: bool = False, wait: bool = False) -> int | None:
     """Return an open file that locks `folder` until it is closed. A lock ends with its process, however that ends.
 
-    Return None when another process holds the lock (`wait`: wait for it) and on filesystems without locks. A process id
-    would be no substitute: it may be reused, and means nothing in another container. Raise OSError when there is no
-    such folder.
+    Return None when another process holds the lock (`wait`: say so, and wait) and on filesystems without locks. A
+    process id would be no substitute: it may be reused, and means nothing in another container. Raise OSError when
+    there is no such folder.
     """
     import fcntl
 
-    handle = os.open(folder, os.O_RDONLY)
+    handle, kind = os.open(folder, os.O_RDONLY), fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not wait:
+                raise
+            LOGGER.info("waiting for another process that writes to %s ...", folder)
+            fcntl.flock(handle, kind)
     except OSError:
         os.close(handle)
         return None
+    except BaseException:  # Ctrl-C while it waits
+        os.close(handle)
+        raise
     return handle
 
 

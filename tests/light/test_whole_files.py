@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.bundle.folders import write_atomically
+from speccompile.bundle.folders import lock_folder, write_atomically
 from tests.full_disk import largest_file
 
 OLD, NEW = b"old", b"new and longer"
@@ -114,3 +114,16 @@ def test_a_process_that_is_killed_leaves_nothing(tmp_path):
         time.sleep(0.02)
         process.kill()
     assert {each.name for each in tmp_path.iterdir()} <= {"file"}
+
+
+def test_waiting_for_a_folder_is_said(tmp_path, caplog):
+    caplog.set_level("INFO", logger="speccompile")
+    free = lock_folder(tmp_path, wait=True)
+    assert (free is not None, caplog.messages) == (True, [])
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(lock_folder, tmp_path, wait=True)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.2)
+        os.close(free)
+        os.close(waiting.result(5))
+    assert caplog.messages == [f"waiting for another process that writes to {tmp_path} ..."]
