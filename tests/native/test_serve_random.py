@@ -53,7 +53,7 @@ ROUTES = {
 ENGINES = re.compile(
     r"(llguidance|this runtime) does not take it:.*|received one (that no text|whose texts).*", re.DOTALL
 )
-"""What an engine of constraints says of its own."""
+"""Messages that each engine of constraints words itself."""
 
 
 class Requests:

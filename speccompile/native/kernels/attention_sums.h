@@ -1,6 +1,8 @@
 // The two sums of attention: products of queries with keys that lie side by side, and values that are weighted and added.
 #pragma once
 
+#include <type_traits>
+
 #include "groups.h"
 #include "kernels.h"
 #include "sums.h"
@@ -11,7 +13,7 @@ namespace SPECCOMPILE_PATH {
 
 // Queries that a value is read for at a time.
 constexpr int kMixed = 4;
-// Queries that a key is read for at a time, where rows of floats are whole tiles: as many as leave registers for their sums.
+// Queries that share each load of a key, if a tile is one vector. More would leave too few registers for the sums.
 constexpr int kMultiplied = kWidth == kTile ? 2 : 1;
 
 // Products of a query with kWidth keys. kTiles: of their width, or 0 for any width. key: where each begins.
@@ -55,10 +57,11 @@ SPC_INLINE Vector products_of_some(const float* const* queries, int64_t any_widt
 // Products of H queries with `count` keys side by side, times a scale, into scores. Returns how many keys were taken: the rest are
 // fewer than kWidth / H.
 template <int H, int kTiles, class E>
-static __attribute__((noinline)) int64_t multiply_some(const float* const* queries, const E* keys, int64_t count, int64_t width, float by,
+static __attribute__((noinline)) int64_t multiply_some(const float* const* queries, const E* keys, int64_t count, int64_t any_width, float by,
                                                        float* const* scores) {
   constexpr int kKeys = kWidth / H;
   const Vector scale = broadcast(by);
+  const int64_t width = kTiles ? kTiles * kTile : any_width;
   int64_t first = 0;
   for (; first + kKeys <= count; first += kKeys) {
     float all[kWidth];
@@ -66,18 +69,6 @@ static __attribute__((noinline)) int64_t multiply_some(const float* const* queri
     SPC_UNROLL for (int h = 0; h < H; ++h) std::memcpy(scores[h] + first, all + h * kKeys, kKeys * sizeof *all);
   }
   return first;
-}
-
-template <int H, class E>
-static int64_t multiply_any_some(const float* const* queries, const E* keys, int64_t count, int64_t width, float by, float* const* scores) {
-  switch (width) {
-    case 64:
-      return multiply_some<H, 4>(queries, keys, count, 64, by, scores);
-    case 128:
-      return multiply_some<H, 8>(queries, keys, count, 128, by, scores);
-    default:
-      return multiply_some<H, 0>(queries, keys, count, width, by, scores);
-  }
 }
 
 // Products of a query with `count` keys side by side, times a scale, into scores or, where kAdds, added to them.
@@ -99,16 +90,27 @@ static __attribute__((noinline)) void multiply_keys(const float* query, const E*
   store_some(scores + first, kAdds ? add(load_some(scores + first, left), scaled) : scaled, left);
 }
 
-template <bool kAdds, class E>
-static void multiply_any(const float* query, const E* keys, int64_t count, int64_t width, float by, float* scores) {
+// f(tiles) with the number of tiles of common widths as a constant, and 0 for other widths.
+template <class F>
+static auto with_tiles(int64_t width, F f) {
   switch (width) {
     case 64:
-      return multiply_keys<4, kAdds>(query, keys, count, width, by, scores);
+      return f(std::integral_constant<int, 4>());
     case 128:
-      return multiply_keys<8, kAdds>(query, keys, count, width, by, scores);
+      return f(std::integral_constant<int, 8>());
     default:
-      return multiply_keys<0, kAdds>(query, keys, count, width, by, scores);
+      return f(std::integral_constant<int, 0>());
   }
+}
+
+template <int H, class E>
+static int64_t multiply_any_some(const float* const* queries, const E* keys, int64_t count, int64_t width, float by, float* const* scores) {
+  return with_tiles(width, [&](auto tiles) { return multiply_some<H, decltype(tiles)::value>(queries, keys, count, width, by, scores); });
+}
+
+template <bool kAdds, class E>
+static void multiply_any(const float* query, const E* keys, int64_t count, int64_t width, float by, float* scores) {
+  with_tiles(width, [&](auto tiles) { multiply_keys<decltype(tiles)::value, kAdds>(query, keys, count, width, by, scores); });
 }
 
 // C vectors of the contexts of H queries, from a column on: `count` values side by side, weighted, are added.

@@ -122,7 +122,7 @@ constexpr int64_t kTokensTogether = 32;
 
 static inline int64_t attention_query_width(const Attention& a) { return a.key_width + (a.is_latent ? a.value_width : 0); }
 
-// Tokens of a unit: as many as read a row together, and fewer where more heads share it.
+// Tokens of a unit, whose queries read each row together. The more query heads share the row, the fewer tokens.
 static inline int64_t attention_tokens(const Attention& a) {
   const int64_t shared = a.heads / a.groups;
   return shared > 4 ? kTokensTogether / 4 : kTokensTogether / shared;

@@ -13,4 +13,4 @@ MAX_IMAGES = 64
 IMAGE_CACHE = 256
 """MiB of encoder rows that a bundle keeps by default for pictures that come again."""
 ENCODER_BYTES = IMAGE_CACHE << 20
-"""The same in bytes."""
+"""Bytes of encoder rows that a bundle keeps by default."""
