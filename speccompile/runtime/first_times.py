@@ -39,6 +39,7 @@ def prepare_rounds(loop: DecodeLoop, manifest: Manifest, times: RecordedTimes) -
         times.begin(measure_times(loop, manifest, runs=SMALL_RUNS))
     if start := known or times.known:  # what other processes found tells more than a few runs here
         loop.drafting.policy.expect_times(start)
+        loop.drafting.policy.begin(1, 1)  # rehearsed: a process's first decision takes Python as long as a small round
 
 
 def measure_times(loop: DecodeLoop, manifest: Manifest, *, runs: int = MOST_RUNS) -> dict[str, Any] | None:

@@ -98,6 +98,29 @@ def test_who_begins_with_times_at_which_drafting_does_not_pay_does_not_draft():
     assert policy.begin(40, 100) == 1
 
 
+@pytest.mark.parametrize("draft", [0.25, 1.5, 2.5, 40.0])
+def test_a_rehearsed_beginning_leaves_nothing_behind(draft):
+    """Give two policies the same rounds, none of whose drafts is right: one has begun a generation when it was opened,
+    of which nothing came."""
+    rehearsed, fresh = policies = AdaptiveDraftLength(CHAIN), AdaptiveDraftLength(CHAIN)
+    for policy in policies:
+        policy.expect_times(TIMES | {"drafting": draft})
+    rehearsed.begin(1, 1)
+    assert rehearsed.begin(40, 100) == fresh.begin(40, 100)
+    widths = set()
+    for _ in range(60):
+        width = rehearsed.next_width(1)
+        assert width == fresh.next_width(1)
+        widths.add(width)
+        for policy in policies:
+            if width == 1:
+                policy.record_autoregressive(1.0)
+            else:
+                policy.record_draft(draft)
+                policy.record_verify(width, 1.5, [0], 0)
+    assert 1 in widths
+
+
 @pytest.mark.parametrize("windows", [{"3": 1.2}, {"5": 1.5, "9": 2.0}, {}])
 def test_times_of_other_widths_are_ignored_whole(windows):
     policy = AdaptiveDraftLength(CHAIN)

@@ -43,8 +43,7 @@ class DraftController:
         proposals: HostDrafts | None = None,
     ) -> None:
         """seconds: dict to which drafting adds its time. watch: the loop's. on_device: the engine runs on a GPU, where
-        narrow windows cost as much as wide ones. proposals: host drafts, which replace the graph's drafts if there are
-        any."""
+        narrow windows cost as much as wide ones. proposals: host drafts, which replace the graph's where found."""
         self._rounds, self._seconds, self._watch, self._proposals = rounds, seconds, watch, proposals
         self._on_device, self._draws = on_device, manifest.sample
         self._full, self._is_chain, self._fused = rounds.tokens + 1, manifest.tree == "chain", "step" in rounds.graphs
@@ -57,13 +56,16 @@ class DraftController:
         self.catches_up_alone = not self._fused and all(tensor.name != "features" for tensor in inputs)
         pairs = any(tensor.name == "pairs" for graph in manifest.graphs for tensor in graph.inputs)
         self._pairs, self.overlap = int(pairs), int(pairs and self._fused)
-        """Number of tokens that consecutive prompt chunks share. After a chunk, the target's prediction takes the
-        position of the next token: a drafter that pairs features with the next token would keep a wrong cache entry."""
+        """Tokens that consecutive prompt chunks share. After a chunk, the target's prediction takes the next token's
+        position: a drafter that pairs features with the next token would keep a wrong cache entry."""
         self.is_told = pairs and not self._fused
         """True if, in the middle of a prompt, the true next token replaces that prediction before the drafter runs."""
         self._moves_on = moves_on = has_recurrent_states(manifest.graphs, COMPONENTS[0]) or bool(manifest.rings)
-        self._always_reads = moves_on and self._has_own_cache and not self._fused and not self.catches_up_alone
-        """True if the drafter reads while drafting is paused: the target could not read the missed tokens again."""
+        must_read = moves_on and self._has_own_cache and not self.catches_up_alone
+        learns = self._has_persistent_state and not self._has_own_cache
+        self._reads_while_paused = not self._fused and (must_read or learns)
+        """True if the drafter reads although no drafts are needed: the target could not read the missed tokens again
+        for it, or its persistent state stays useful."""
         # On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
         can_rest = not (self._fused and (on_device or (moves_on and self._has_own_cache)))
         self.may_adapt = manifest.exact and can_rest
@@ -111,11 +113,10 @@ class DraftController:
     def window_limit(self, present: Sequence[Slot]) -> int:
         """Return the maximum number of tokens of the next window for these slots; 1 means no drafts."""
         drafting = [slot for slot in present if slot.speculative]
-        self._is_adaptive = bool(drafting) and not any(slot.fixed_draft_length for slot in drafting)
+        self._is_adaptive = bool(drafting) and not [slot for slot in drafting if slot.fixed_draft_length]
         if not self._is_adaptive:
             return self._full if drafting else 1
-        news = [slot for slot in drafting if not slot.is_tracked]
-        if news:
+        if news := [slot for slot in drafting if not slot.is_tracked]:
             prompt = max(len(slot.sequence.prompt) for slot in news)
             room = max(slot.sequence.max_new_tokens for slot in news)
             if len(news) == len(drafting):
@@ -168,7 +169,7 @@ class DraftController:
         if not self._has_own_cache:
             for slot in begin:
                 slot.drafter_length = slot.committed_length
-        if not self._is_adaptive or not any(slot.speculative for slot in begin):
+        if not self._is_adaptive or not [slot for slot in begin if slot.speculative]:
             return
         if run.prefill_tokens:
             if self._adaptive_width > 1 and not self.catches_up_alone and not decoding:
@@ -192,32 +193,35 @@ class DraftController:
     def prepare_next_windows(
         self, forward: VerifyPass, begin: Mapping[Slot, int], taking: Sequence[Slot], present: Sequence[Slot], fed: int
     ) -> None:
-        """Make the next windows after a run that began at `begin` and read `fed` tokens of prompts. `taking`: slots
-        that got a token; the other slots are in the middle of their prompt. Counts are still those of the run."""
+        """Make the next windows after a run that began at `begin` and read `fed` tokens of prompts. taking: slots that
+        got a token; the others are in the middle of their prompt. Counts are still those of the run."""
         ready = [slot for slot, start in begin.items() if self._has_read_all(slot, start)]
         if forward.fused:
             self._record_read(ready, taking)
         wanted = self._next_window_limit(ready, taking, present, forward.fused)
         for slot in begin:
             slot.has_drafts, slot.lags_by_host_rounds = False, slot.lags_by_host_rounds and wanted > 1
+        if not forward.fused and (wanted == 1 or self._fused):
+            if self._reads_while_paused and any(slot.speculative for slot in begin):
+                self._read(forward, begin, ready)
+            return
         drafting = [slot for slot in taking if slot.speculative and slot.sequence.is_active]
         if forward.fused:
             forward.copy_next_inputs()
             for slot in drafting:
                 slot.has_drafts = slot in ready
-        elif wanted > 1 and not self._fused:
-            # In the middle of a prompt no drafts are needed, only the drafter's states.
-            if taking or self._has_own_cache or self._has_persistent_state:
-                self._draft(forward, begin, ready, drafting, wanted, fed)
-        elif self._reads_while_paused(begin):
-            self._read(forward, begin, ready)
+        # In the middle of a prompt no drafts are needed, only the drafter's states.
+        elif taking or self._has_own_cache or self._has_persistent_state:
+            self._draft(forward, begin, ready, drafting, wanted, fed)
 
     def _next_window_limit(
         self, ready: Collection[Slot], taking: Sequence[Slot], present: Sequence[Slot], fused: bool
     ) -> int:
         """Return the maximum width of the next window. Ask the policy once a round, unless only a prefill has ended."""
+        if self._is_adaptive and self.policy.is_resting:
+            return 1
         wanted = self.window_limit(present)
-        if not self._is_adaptive or self.policy.is_resting or not any(slot.sequence.is_active for slot in taking):
+        if not self._is_adaptive or not any(slot.sequence.is_active for slot in taking):
             return wanted
         decoding = [slot for slot in present if slot.decodes]
         if any(slot not in taking for slot in decoding):
@@ -243,12 +247,6 @@ class DraftController:
         for slot in slots:
             slot.drafter_length = slot.prefill_position + (self.overlap if slot in taking else 0)
             slot.lags_by_host_rounds = False
-
-    def _reads_while_paused(self, slots: Iterable[Slot]) -> bool:
-        """Return whether the drafter reads although no drafts are needed: to keep its persistent state useful, or
-        because the target could not read the tokens again for it."""
-        reads = self._always_reads or (self._has_persistent_state and not (self._fused or self._has_own_cache))
-        return reads and any(slot.speculative for slot in slots)
 
     def _read(self, forward: VerifyPass, begin: Iterable[Slot], ready: Collection[Slot]) -> None:
         """Run the drafter over the run's path, and ignore its drafts."""
