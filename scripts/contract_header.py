@@ -92,7 +92,6 @@ CONSTANTS = {
     }, "speccompile.bundle.verified_files": {"NAME": "kVerifiedFolder"},
     "speccompile.runtime.first_times": {
         "LIMIT_SECONDS": "kTimingLimit", "MOST_RUNS": "kTimingRuns", "SMALL_SECONDS": "kSmallSeconds",
-        "SMALL_RUNS": "kSmallRuns",
     }, "speccompile.runtime.window_invariance": {
         "NAME": "kInvarianceFolder", "FORMAT": "kInvarianceFormat", "PREFIX": "kInvariancePrefix",
         "NEUTRAL": "kNeutral",

@@ -182,7 +182,6 @@ inline constexpr const char* kVerifiedFolder = "verified";
 inline constexpr double kTimingLimit = 0.1;
 inline constexpr int64_t kTimingRuns = 6;
 inline constexpr double kSmallSeconds = 0.005;
-inline constexpr int64_t kSmallRuns = 3;
 
 // speccompile.runtime.window_invariance
 inline constexpr const char* kInvarianceFolder = "checked";

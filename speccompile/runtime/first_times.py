@@ -22,10 +22,9 @@ that a first run allocates is a small part of it."""
 MOST_RUNS = 6
 """Maximum number of timed rounds of each kind, the first of which is not counted."""
 
-SMALL_SECONDS, SMALL_RUNS = 0.005, 3
-"""Seconds of a round without drafts up to which a model is small, and the timed rounds with which every process
-opens it: binding graphs, and their first runs, cost such a model as much as ten rounds, and what one process measured
-may have met a busy machine."""
+SMALL_SECONDS = 0.005
+"""Seconds of a round without drafts up to which a model is small: every process times it. Binding graphs, and their
+first runs, cost such a model as much as ten rounds, and what one process measured may have met a busy machine."""
 
 
 def prepare_rounds(loop: DecodeLoop, manifest: Manifest, times: RecordedTimes) -> None:
@@ -33,18 +32,16 @@ def prepare_rounds(loop: DecodeLoop, manifest: Manifest, times: RecordedTimes) -
     those of a small model in any case. All slots of `loop` must be free. Persistent drafter states change; reset them
     afterwards."""
     known = times.known
-    if known is None:
+    if known is None or known["autoregressive"] <= SMALL_SECONDS:
         times.begin(measure_times(loop, manifest))
-    elif known["autoregressive"] <= SMALL_SECONDS:
-        times.begin(measure_times(loop, manifest, runs=SMALL_RUNS))
     if start := known or times.known:  # what other processes found tells more than a few runs here
         loop.drafting.policy.expect_times(start)
         loop.drafting.policy.begin(1, 1)  # rehearsed: a process's first decision takes Python as long as a small round
 
 
-def measure_times(loop: DecodeLoop, manifest: Manifest, *, runs: int = MOST_RUNS) -> dict[str, Any] | None:
+def measure_times(loop: DecodeLoop, manifest: Manifest) -> dict[str, Any] | None:
     """Return what rounds of one sequence cost, in seconds, in the form of `SpeedupModel.measured_times`; None for a
-    bundle whose draft length does not adapt. runs: maximum number of timed rounds of each kind.
+    bundle whose draft length does not adapt.
 
     What the runs commit lies behind the length of every slot.
     """
@@ -66,7 +63,7 @@ def measure_times(loop: DecodeLoop, manifest: Manifest, *, runs: int = MOST_RUNS
         return verified
 
     drafting = [verify(full, window.verify), *([window.draft] if has_draft else [])]
-    (seconds,), (wide, *draft) = _seconds([[verify(1, single.verify)], drafting], runs, LIMIT_SECONDS)
+    (seconds,), (wide, *draft) = _seconds([[verify(1, single.verify)], drafting], MOST_RUNS, LIMIT_SECONDS)
     times = {
         "autoregressive": seconds,
         "windows": {str(full): wide},

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from speccompile.bundle.acceptance import MeasuredAcceptance
 from speccompile.bundle.result_cache import ResultCache
 from speccompile.runtime import first_times
 from speccompile.runtime.round_times import NAME, PROCESSES, RecordedTimes
@@ -96,6 +97,25 @@ def test_who_begins_with_times_at_which_drafting_does_not_pay_does_not_draft():
     policy = AdaptiveDraftLength(CHAIN)
     policy.expect_times(TIMES | {"drafting": 40.0})
     assert policy.begin(40, 100) == 1
+
+
+def test_expected_times_of_drafts_keep_their_ratio_to_rounds_without_drafts():
+    """Expect drafting to be half as fast, and time rounds without drafts that take three times as long as expected, as
+    rounds of a generation may. Drafting seems as slow as before until a round of it is timed."""
+    policy = AdaptiveDraftLength(CHAIN)
+    policy.expect(MeasuredAcceptance(100, 100, (100, 80, 60, 40), (80, 60, 40, 20)))
+    policy.expect_times(TIMES | {"drafting": 4.5})
+    assert policy.begin(40, 100) == 1
+    model = policy._model
+    before = model.best(5)[0]
+    assert before == pytest.approx(model.acceptance.tokens()[4] / 6.0)
+    policy.record_autoregressive(3.0)
+    assert model.best(5)[0] == pytest.approx(before)
+    assert model.trial_cost(0) == pytest.approx(3 * 5.0)
+    policy.record_draft(0.5)
+    policy.record_verify(5, 3.5, [4], 0)
+    assert policy.measured_times() is not None
+    assert model.trial_cost(0) == pytest.approx(0.5 + 3.5 - 3.0)
 
 
 @pytest.mark.parametrize("draft", [0.25, 1.5, 2.5, 40.0])

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from speccompile import native
 from speccompile.cli.main import group
 from speccompile.runtime import Bundle, window_invariance
-from speccompile.runtime.first_times import SMALL_RUNS
+from speccompile.runtime.first_times import MOST_RUNS
 from speccompile.runtime.window_invariance import compare_windows
 from tests.light.fake_bundle import toy_manifest, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
@@ -25,7 +25,7 @@ ALL_KINDS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-PREPARED = ["verify", "verify", "draft"] + ["verify", "verify", *["verify", "draft"] * 2] * (SMALL_RUNS - 1)
+PREPARED = ["verify", "verify", "draft"] + ["verify", "verify", *["verify", "draft"] * 2] * (MOST_RUNS - 1)
 """Runs of an opening that finds everything recorded: some of each graph and width, in turns (`first_times`)."""
 
 

@@ -49,10 +49,10 @@ std::vector<double> seconds_of(const std::vector<Way>& ways, int64_t runs, doubl
 }
 
 // Return what rounds of one sequence cost, in seconds, in the form of `SpeedupModel::measured_times`; nullopt for a bundle
-// whose draft length does not adapt. runs: maximum number of timed rounds of each kind.
+// whose draft length does not adapt.
 //
 // The runs write their rows behind the committed length of every slot.
-std::optional<Json> measure_times(DecodeLoop& loop, int64_t runs) {
+std::optional<Json> measure_times(DecodeLoop& loop) {
   BoundGraphs& rounds = loop.rounds();
   const bool is_fused = rounds.graph(graph::kStep), has_draft = !is_fused && rounds.graph(graph::kDraft);
   const int64_t full = rounds.manifest.tokens + 1;
@@ -73,7 +73,7 @@ std::optional<Json> measure_times(DecodeLoop& loop, int64_t runs) {
   };
   std::vector<Way> ways{{verify(1, single)}, {verify(full, window)}};
   if (has_draft) ways[1].emplace_back([&window] { window.draft()(); });
-  const std::vector<double> seconds = seconds_of(ways, runs, kTimingLimit);
+  const std::vector<double> seconds = seconds_of(ways, kTimingRuns, kTimingLimit);
   single.has_run = window.has_run = true;
   window.has_drafted = has_draft;
   return Json(Json::Object{{"autoregressive", seconds[0]},
@@ -86,10 +86,7 @@ std::optional<Json> measure_times(DecodeLoop& loop, int64_t runs) {
 
 void prepare_rounds(DecodeLoop& loop, RecordedTimes& times) {
   const std::optional<Json> known = times.known();
-  if (!known)
-    times.begin(measure_times(loop, kTimingRuns));
-  else if ((*known)["autoregressive"].number() <= kSmallSeconds)
-    times.begin(measure_times(loop, kSmallRuns));
+  if (!known || (*known)["autoregressive"].number() <= kSmallSeconds) times.begin(measure_times(loop));
   const std::optional<Json>& start = known ? known : times.known();  // measurements of other processes tell more than a few runs here
   if (start) loop.drafting().policy->expect_times(*start);
 }

@@ -21,10 +21,15 @@ void Times::summarize() {
   typical = sorted[(known - 1) / 4];
 }
 
-void Times::expect(double seconds, int64_t times, bool held) {
+void Times::expect(double seconds, int64_t times, bool held, const Times* beside) {
   typical = seconds;
   count = times;
   is_held_ = held;
+  if (beside) share_ = seconds / beside->typical;
+}
+
+void Times::follow(const Times& beside) {
+  if (share_ > 0 && !known_) typical = share_ * beside.typical;
 }
 
 void Times::release() {
@@ -215,19 +220,24 @@ void SpeedupModel::expect_times(const Json& times) {
   expected_.emplace(accepts);
   for (RoundTimes* const each : {&costs, &*expected_}) {
     each->autoregressive.expect(times["autoregressive"].number(), kWarmUpRounds);
-    for (const auto& [width, seconds] : known) each->windows.at(width).expect(seconds, 1, true);
-    if (!fused_) each->drafting.expect(times["drafting"].number(), 1, true);
+    for (const auto& [width, seconds] : known) each->windows.at(width).expect(seconds, 1, true, &each->autoregressive);
+    if (!fused_) each->drafting.expect(times["drafting"].number(), 1, true, &each->autoregressive);
   }
   is_held_ = true;
   if (times["catch_up"].number() > 0) reading_.expect(times["catch_up"].number(), 1);
 }
 
 void SpeedupModel::add_autoregressive(double seconds) {
-  times_->autoregressive.add(seconds);
-  if (!is_held_ || times_ != &costs_.front().second) return;
+  RoundTimes& costs = *times_;
+  costs.autoregressive.add(seconds);
+  if (times_ != &costs_.front().second) return;
+  for (auto& [width, times] : costs.windows) {
+    if (is_held_) times.release();
+    times.follow(costs.autoregressive);
+  }
+  if (is_held_) costs.drafting.release();
+  costs.drafting.follow(costs.autoregressive);
   is_held_ = false;
-  for (auto& each : times_->windows) each.second.release();
-  times_->drafting.release();
 }
 
 void SpeedupModel::add_reading(int64_t tokens, double seconds) {

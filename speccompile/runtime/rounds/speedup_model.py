@@ -31,6 +31,8 @@ class Times:
         self.count, self._typical = 0, 0.0
         self._last = deque[float](maxlen=9)
         self._is_held = self._is_stale = False
+        self._beside: Times | None = None
+        self._share = 0.0
 
     def add(self, seconds: float) -> None:
         self.count += 1
@@ -43,6 +45,8 @@ class Times:
         if self._is_stale:
             self._is_stale = False
             self._typical = sorted(self._last)[(len(self._last) - 1) // 4]
+        if self._beside is not None and not self._last and self._beside._last:
+            return self._share * self._beside.typical
         return self._typical
 
     @property
@@ -50,10 +54,13 @@ class Times:
         """Return whether runs of this process were timed."""
         return bool(self._last)
 
-    def expect(self, seconds: float, count: int, *, held: bool = False) -> None:
+    def expect(self, seconds: float, count: int, *, held: bool = False, beside: "Times | None" = None) -> None:
         """Use these values until something is measured, as if `count` times had been added. held: use the time until
-        `release`, whatever is measured."""
+        `release`, whatever is measured. beside: expected times of another kind of run; once that is measured, the ratio
+        of the two is expected instead: rounds of a generation have a part on the host, and the machine may be busy."""
         self._typical, self.count, self._is_held, self._is_stale = seconds, count, held, False
+        if beside is not None:
+            self._share, self._beside = seconds / beside.typical, beside
 
     def release(self) -> None:
         """Use the measured times from now on."""
@@ -166,9 +173,9 @@ class SpeedupModel:
         for each in (costs, self._expected):
             each.autoregressive.expect(times["autoregressive"], WARM_UP_ROUNDS)
             for width, seconds in windows.items():
-                each.windows[width].expect(seconds, 1, held=True)
+                each.windows[width].expect(seconds, 1, held=True, beside=each.autoregressive)
             if not self._fused:
-                each.drafting.expect(times["drafting"], 1, held=True)
+                each.drafting.expect(times["drafting"], 1, held=True, beside=each.autoregressive)
         self._is_held = True
         if times["catch_up"]:
             self._reading.expect(times["catch_up"], 1)
