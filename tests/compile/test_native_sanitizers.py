@@ -191,7 +191,7 @@ def test_inputs_that_are_changed_at_random(checked, built, tmp_path):
     inputs = seeds(tmp_path, [built(name).path for name in ("lookup_3", "model_4")])
     told = checked("fuzz", SECONDS, SEED, tmp_path / "tried", *inputs)
     tried = {line.partition(":")[0] for line in told.splitlines() if " inputs, " in line}
-    targets = "manifest hashes tokenizer onnx kept session index jinja request constraint answer"
+    targets = "manifest hashes tokenizer onnx kept session index picture wav jinja request constraint answer"
     assert tried == set(targets.split())
 
 

@@ -56,9 +56,9 @@ void check_config(const Json& config, const std::string& path) {
   if (config[adapter_key::kPeftType] != Json("LORA")) refuse(path, std::string(adapter_key::kPeftType) + ": " + config[adapter_key::kPeftType].repr(), "LORA", kMerge);
   const Json& task = config[adapter_key::kTaskType];
   if (!task.is_null() && task != Json("CAUSAL_LM")) refuse(path, std::string(adapter_key::kTaskType) + ": " + task.repr(), "CAUSAL_LM", kMerge);
-  for (const auto& [name, value] : config.object()) {
-    const bool is_known = std::any_of(std::begin(adapter_key::kAll), std::end(adapter_key::kAll), [&](const char* key) { return name == key; });
-    if (!is_known && is_set(value)) refuse(path, name + ": " + value.repr(), "LoRA of linear layers", kMerge);
+  for (const Json::Member& each : config.object()) {
+    const bool is_known = std::any_of(std::begin(adapter_key::kAll), std::end(adapter_key::kAll), [&each](const char* key) { return each.first == key; });
+    if (!is_known && is_set(each.second)) refuse(path, each.first + ": " + each.second.repr(), "LoRA of linear layers", kMerge);
   }
   if (is_set(config[adapter_key::kUseDora])) refuse(path, std::string(adapter_key::kUseDora) + ": True", "LoRA of linear layers", kMerge);
   const Json& start = config[adapter_key::kInitLoraWeights];

@@ -59,7 +59,9 @@ std::optional<std::pair<Json, int64_t>> entry_of(const std::string& dtype, const
 // Return the problem of a header's entries before `size` bytes of numbers, "" for none. The tensors are then in `file`.
 std::string layout_problem(const Json& entries, std::string_view data, SessionFile& file) {
   int64_t start = 0;
-  for (const auto& [name, row] : entries.object()) {
+  for (const Json::Member& entry : entries.object()) {
+    const std::string& name = entry.first;
+    const Json& row = entry.second;  // C++17 has no lambda that captures parts of a pair, as `is_whole` does
     const std::string shown = python_repr(first_characters(name, kShown));
     const Json &dtype = row["dtype"], &sizes = row["shape"];
     if (!dtype.is_text() || !dtype_of_safetensors(dtype.text()) || !sizes.is_list()) return shown + " has no dtype or shape";

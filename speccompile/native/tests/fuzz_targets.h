@@ -15,6 +15,7 @@
 #include "../runtime/window_invariance.h"
 #include "engine_fixture.h"
 #include "fuzz_files.h"
+#include "fuzz_media.h"
 #include "fuzz_texts.h"
 #include "mutate.h"
 #include "repair_manifest.h"
@@ -112,6 +113,14 @@ inline bool try_index(const std::string& input) {
   return allowed([&] { ask_index(folder, parsed(input)); });
 }
 
+inline bool try_picture(const std::string& input) {
+  return allowed([&] { read_any_picture(input); });
+}
+
+inline bool try_wav(const std::string& input) {
+  return allowed([&] { read_any_sound(input); });
+}
+
 // hashes.json of the folder, in which nothing is wrong.
 inline std::string own_hashes() {
   spc::write_file(folder + "/listed", "x");
@@ -133,6 +142,8 @@ inline const std::vector<Target> kTargets = [] {
       {"kept", try_kept, false, [] { return std::vector<std::string>{written_kept(folder + "/kept")}; }},
       {"session", try_session, false, [] { return std::vector<std::string>{written_session(folder + "/session")}; }},
       {"index", try_index, true, [] { return std::vector<std::string>{kIndexExample}; }},
+      {"picture", try_picture, false, [] { return std::vector<std::string>(std::begin(kPictureExamples), std::end(kPictureExamples)); }},
+      {"wav", try_wav, false, [] { return std::vector<std::string>{own_sound()}; }},
   };
   all.insert(all.end(), kTextTargets.begin(), kTextTargets.end());
   return all;

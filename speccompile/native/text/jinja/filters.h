@@ -17,6 +17,11 @@ struct KnownFilter {
 };
 using Filters = std::map<std::string, KnownFilter>;
 
+// Filters with files of their own.
+Value pretty_printed(const Value& value, const Arguments& given, Budget& budget);
+Value without_tags(const Value& value, const Arguments& given, Budget& budget);
+Value word_wrapped(const Value& value, const Arguments& given, Budget& budget);
+
 const Filters& text_filters();
 const Filters& number_filters();
 

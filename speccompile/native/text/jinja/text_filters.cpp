@@ -171,6 +171,7 @@ const Filters& text_filters() {
       {"indent", {indented, "width,first,blank"}}, {"escape", {escape}},        {"e", {escape}},          {"forceescape", {escape_again}},
       {"center", {centered, "width"}},             {"wordcount", {word_count}},  {"urlencode", {url_encoded}}, {"xmlattr", {attributes, "autospace"}},
       {"truncate", {truncated, "length,killwords,end,leeway"}}, {"attr", {own_attribute, "name!"}},  {"format", {format, KnownFilter::kAny}},
+      {"pprint", {pretty_printed}},                {"striptags", {without_tags}}, {"wordwrap", {word_wrapped, "width,break_long_words,wrapstring,break_on_hyphens"}},
   };
   return known;
 }
