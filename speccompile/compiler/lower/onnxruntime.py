@@ -28,6 +28,7 @@ from speccompile.compiler.lower.passes.low_rank_kernel import low_rank_kernel
 from speccompile.compiler.lower.passes.merge_reshapes import merge_reshapes
 from speccompile.compiler.lower.passes.norm_kernels import norm_kernels
 from speccompile.compiler.lower.passes.nucleus_candidates import nucleus_candidates
+from speccompile.compiler.lower.passes.ordered_sums import ordered_sums
 from speccompile.compiler.lower.passes.partial_rotary_embedding import partial_rotary_embedding
 from speccompile.compiler.lower.passes.remove_noop_slices import remove_noop_slices
 from speccompile.compiler.lower.passes.rms_normalization import rms_normalization
@@ -56,6 +57,7 @@ PASSES: tuple[Pass, ...] = (
     ("logarithm", logarithm, "a number's bits do not depend on those beside it"),
     ("convolve_tail", convolve_tail, "one node for five"),
     ("layer_normalization", layer_normalization, "Cohere writes it out"),
+    ("ordered_sums", ordered_sums, "a token's experts are added in one order whatever the window"),
     ("rotary_embedding", rotary_embedding, "one node for seven"),
     (
         "partial_rotary_embedding",
