@@ -203,7 +203,7 @@ TYPES = {
 
 
 def camel(word: str) -> str:
-    """kNvTensorrtRtx of "nv_tensorrt_rtx"."""
+    """Return kNvTensorrtRtx for "nv_tensorrt_rtx"."""
     return "k" + "".join(part[:1].upper() + part[1:] for part in word.split("_"))
 
 

@@ -32,7 +32,7 @@ LEFT_OUT = {"site-packages", "pydoc_data", "encodings", "__pycache__", "data", "
 
 
 def library_files() -> Iterator[tuple[str, str]]:
-    """Relative name and text of every source file of the standard library, in a fixed order."""
+    """Yield the relative name and text of every source file of the standard library, in a fixed order."""
     root = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root)
@@ -161,7 +161,7 @@ class Lines:
 
 
 def shipped(name: str) -> list[str]:
-    """Texts that the demo is judged by."""
+    """Return texts that the demo is judged by."""
     lines = (ROOT / "recipes/demo" / f"{name}.jsonl").read_text().splitlines()
     return [json.loads(line)["prompt"] for line in lines]
 

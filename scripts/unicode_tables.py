@@ -176,7 +176,7 @@ def lowercase() -> str:
 
 
 def folds() -> tuple[str, str]:
-    """Characters that (?i) takes for another, each to the first of its kind; and those it takes for several."""
+    """Return characters that (?i) takes for another, each to the first of its kind; and those it takes for several."""
     asked = matching(r"[\p{Lu}\p{Ll}\p{Lt}\p{Nl}\x{345}\x{24B6}-\x{24E9}]")
     text = "".join(sorted(asked))
     several = {each: each.casefold() for each in CHARACTERS if len(each.casefold()) > 1}

@@ -57,7 +57,7 @@ class _Watch:
 
     @property
     def interval(self) -> float:
-        """Seconds of silence after which a step tells how far it is."""
+        """Return seconds of silence after which a step tells how far it is."""
         return self._interval
 
     @interval.setter

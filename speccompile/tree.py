@@ -46,12 +46,12 @@ class Tree:
 
     @property
     def depth(self) -> int:
-        """Length of the longest path below the root."""
+        """Return the length of the longest path below the root."""
         return self.depths[-1]
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
-        """Children of every node, the best first."""
+        """Return the children of every node, the best first."""
         found: list[list[int]] = [[] for _ in self.parents]
         for node, parent in enumerate(self.parents[1:], 1):
             found[parent].append(node)
@@ -59,7 +59,7 @@ class Tree:
 
     @property
     def branching(self) -> int:
-        """Maximum number of children of a node."""
+        """Return the maximum number of children of a node."""
         return max(map(len, self.children))
 
     @cached_property

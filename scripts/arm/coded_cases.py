@@ -43,7 +43,7 @@ def _packed(codes: Array, bits: int, block: int) -> Array:
 
 
 def code_cases() -> Iterator[Case]:
-    """Rows of caches, to codes and back."""
+    """Yield rows of caches, to codes and back."""
     for bits, width in ((8, 64), (8, 33), (4, 64), (4, 34)):
 
         def rows(count: int, width: int = width) -> Floats:

@@ -42,7 +42,7 @@ def version(package: str) -> str:
 
 
 def read_rows(results: str) -> list[tuple[str, str, str]]:
-    """(test, result, figures or reason) for every test of a JUnit file."""
+    """Return (test, result, figures or reason) for every test of a JUnit file."""
     return [_row(case) for case in ElementTree.fromstring(results).iter("testcase")]
 
 

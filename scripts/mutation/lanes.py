@@ -87,7 +87,7 @@ class Lane:
 
     @property
     def build(self) -> Path:
-        """CMake's folder of a lane that compiles."""
+        """Return CMake's folder of a lane that compiles."""
         return self.folder.with_name(f"{self.folder.name}-build")
 
     def environment(self) -> dict[str, str]:

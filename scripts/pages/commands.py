@@ -77,5 +77,5 @@ def _kind(kind: click.ParamType) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text as it is, for Markdown."""
+    """Escape a text for Markdown."""
     return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")

@@ -143,7 +143,7 @@ def _reader(kind: str, site: DrafterContext) -> DraftNetwork:
 
 @torch.no_grad()
 def _read(reader: DraftNetwork, known: list[int], features: Tensor, drafts: list[int]) -> Tensor:
-    """Logits [1 + drafts, Vd] in one round that commits the whole text, which has some padding behind it."""
+    """Return logits [1 + drafts, Vd] in one round that commits the whole text, which has some padding behind it."""
     n_path, window = len(known) - 1, ROWS
     path = torch.zeros(1, window + 1, dtype=torch.int64)
     path[0, : len(known)] = torch.tensor(known)
@@ -189,7 +189,7 @@ def _config(config: Any, name: str, kind: Any, layers: int, switches: dict[str, 
 
 @torch.no_grad()
 def _fill(model: torch.nn.Module) -> None:
-    """Random weights, and every other token as its own vocabulary."""
+    """Set random weights, and every other token as its own vocabulary."""
     for parameter in model.parameters():
         parameter.normal_(std=0.3) if parameter.dim() > 1 else parameter.normal_(mean=1.0, std=0.1)
     ids = 2 * torch.arange(OWN) + 1

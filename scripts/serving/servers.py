@@ -35,7 +35,7 @@ def serving(bundle: Path, options: list[str], program: tuple[str, ...] = OURS) -
 
 @contextmanager
 def serving_llama_cpp(program: Path, bundle: Path, options: list[str], log: Path) -> Iterator[Server]:
-    """llama.cpp's, told to end behind it, with what the bundle has: rows, their length, whether it draws.
+    """Yield llama.cpp's, told to end behind it, with what the bundle has: rows, their length, whether it draws.
 
     log: a file for all that it says.
     """

@@ -76,7 +76,7 @@ class EngineEntry:
 
     @property
     def deferred(self) -> str:
-        """Reason why the engine is not built yet, or ""."""
+        """Return the reason why the engine is not built yet, or ""."""
         return self.build.deferred if self.build else ""
 
     @property

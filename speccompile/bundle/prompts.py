@@ -74,7 +74,7 @@ class Question:
 
     @property
     def group(self) -> str:
-        """Task of Spec-Bench, or "prompts" for a prompt: the key by which results are grouped."""
+        """Return the task of Spec-Bench, or "prompts" for a prompt: the key by which results are grouped."""
         if self.category is None:
             return PLAIN
         return "mt_bench" if self.category in MT_BENCH and not self.speed_bench else self.category

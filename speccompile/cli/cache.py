@@ -17,23 +17,26 @@ if TYPE_CHECKING:
 @click.group("cache", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """The caches of TensorRT engines, of steps of builds, of bundles of models without a recipe, of packed weights, and
-    of which engines were found exact on this processor: what they hold, and how to empty them.
+    """List or empty the caches of builds and of engines.
 
-    Steps of builds are what `speccompile build` need not do again: see its --no-cache. Bundles are those that
-    `speccompile run` and `chat` have built for a model. Packed weights were packed by ONNX Runtime for this
-    processor, and are mapped from there when a bundle is opened. Which engines were found exact here is a small
-    file for each, and so is what rounds of a bundle cost here, from which later processes choose how many tokens to
-    draft, what lies in a checkpoint's file, which is read once for it, and which files of a bundle were compared with
-    their hashes, which is not done again while they do not change. Of a GGUF file, config and tokenizer are kept in
-    the folder gguf.
+    \b
+    folder    what lies there
+    engines   engines of TensorRT
+    builds    steps of builds, which `speccompile build` need not do again
+    bundles   bundles that `speccompile run` and `chat` have built for a model
+    packed    weights as ONNX Runtime packed them for this processor
+    checked   whether an engine is exact on this processor
+    times     seconds of a bundle's rounds here, from which later processes
+              choose how many tokens to draft
+    hashes    content of checkpoint files, each of which is read once for it
+    verified  files of bundles that were compared with their hashes, which is
+              not done again while they do not change
+    gguf      config and tokenizer of GGUF files
 
-    Engines lie in $SPECCOMPILE_CACHE_DIR, by default speccompile/engines in the user's folder for caches; steps,
-    bundles, packed weights and the small files lie in its folders builds, bundles, packed, checked, times, hashes and
-    verified, by default beside engines. Each of the first four holds at most $SPECCOMPILE_CACHE_LIMIT_GB (20); what was
-    unused for longest makes room.
-    A limit of 0 switches all off: engines and steps are done again, every process packs its weights and compares its
-    windows.
+    The folder engines is $SPECCOMPILE_CACHE_DIR, by default speccompile/engines in the user's folder for caches. The
+    others lie inside $SPECCOMPILE_CACHE_DIR, by default beside engines. Each of the first four holds at most
+    $SPECCOMPILE_CACHE_LIMIT_GB (20); what was unused for longest makes room. A limit of 0 switches all off: engines and
+    steps are made again, every process packs its weights and compares its windows.
 
     \b
     Examples:
@@ -47,8 +50,7 @@ def command(ctx: click.Context) -> None:
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_entries(as_json: bool) -> None:
-    """List the engines, the steps of builds, the bundles, the graphs with packed weights and the engines that were
-    checked, the last used first.
+    """List the entries of all caches, the last used first.
 
     \b
     The JSON object has the keys
@@ -92,8 +94,7 @@ def list_entries(as_json: bool) -> None:
 
 @command.command("clear")
 def clear() -> None:
-    """Remove all engines, steps of builds, bundles of models and packed weights that no process is just reading, and
-    what was found out about engines and the content of files.
+    """Empty all caches, but for entries that a process is just reading.
 
     Processes that have weights mapped keep them to their end.
 

@@ -156,7 +156,7 @@ def to_json(diagnosis: Diagnosis) -> str:
 )
 @click.option("--report", is_flag=True, help="Print a text for a bug report: no paths, no names of users, no secrets.")
 def command(folder: Path | None, as_json: bool, required: tuple[str, ...], report: bool) -> None:
-    """What this machine can build and run, and what to install for the rest. With a BUNDLE also whether its engines
+    """Say what this machine can build and run, and what to install for the rest. With a BUNDLE also whether its engines
     are exact here: the target reads the same tokens in windows of every width, and the logits must be equal, bit for
     bit.
 

@@ -41,7 +41,7 @@ class Package:
 
     @property
     def lack(self) -> str | None:
-        """Problem of the package, or None."""
+        """Return the problem of the package, or None."""
         if self.install is None:
             return None
         if self.version is None:

@@ -69,25 +69,25 @@ class DrafterContext:
 
     @property
     def shape(self) -> CacheShape:
-        """Shape of the caches."""
+        """Return the shape of the caches."""
         return self.inputs.shape
 
     @property
     def tree(self) -> Tree:
-        """Constant tree, or chain, of the drafts."""
+        """Return the constant tree, or chain, of the drafts."""
         parents = self.drafter.tree.parents
         assert parents is not None, "the plan refuses trees that the drafter makes"
         return Tree(parents)
 
     @property
     def head(self) -> HeadPlan:
-        """Description of the head that drafts."""
+        """Return the description of the head that drafts."""
         assert self.drafter.head is not None, "the plan reads the head of such kinds"
         return self.drafter.head
 
     @property
     def target_files(self) -> ModelFiles:
-        """Files of the target."""
+        """Return files of the target."""
         assert self.inputs.target is not None, "the weights of such kinds are the target's, or were made for it"
         return self.inputs.target
 
@@ -106,7 +106,7 @@ class DrafterContext:
 
     @cached_property
     def token_maps(self) -> list[TokenMap]:
-        """Tables between the target's tokens and those of each model, none if they are the same."""
+        """Return tables between the target's tokens and those of each model, none if they are the same."""
         return [make_token_map(pair) for pair in self.inputs.tokenizers]
 
     def own_tokens(self, number: int = 0) -> OwnTokens | None:

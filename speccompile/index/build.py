@@ -67,7 +67,7 @@ class Journal:
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """Token counts of all chunks."""
+        """Return the token counts of all chunks."""
         return (*self.closed, self.open) if self.open else self.closed
 
 

@@ -55,7 +55,7 @@ class Corpus:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """Return the size in bytes."""
         return sum(file.stat().st_size for file in self.files)
 
     def content(self) -> str:

@@ -72,10 +72,18 @@ std::vector<Graph> with_fixed_batch(std::vector<Graph> graphs, int64_t rows) {
   return graphs;
 }
 
+static bool has_part(const std::string& buffer, const std::string& part) {
+  return ("." + buffer + ".").find("." + part + ".") != std::string::npos;
+}
+
 bool is_recurrent_state(const std::string& buffer) {
-  const std::string dotted = "." + buffer + ".";
-  return std::any_of(std::begin(recurrent_state::kAll), std::end(recurrent_state::kAll), [&](const char* kind) {
-    return dotted.find("." + std::string(kind) + ".") != std::string::npos;
+  return std::any_of(std::begin(recurrent_state::kAll), std::end(recurrent_state::kAll),
+                     [&](const char* kind) { return has_part(buffer, kind); });
+}
+
+bool is_cache(const std::string& buffer) {
+  return std::any_of(std::begin(kCachedKinds), std::end(kCachedKinds), [&](const std::string& kind) {
+    return has_part(buffer, kind) || has_part(buffer, kind + kScaleSuffix);
   });
 }
 

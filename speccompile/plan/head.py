@@ -109,13 +109,13 @@ class HeadPlan:
 
     @property
     def draft_vocabulary_size(self) -> int:
-        """Size Vd of the draft vocabulary."""
+        """Return the size Vd of the draft vocabulary."""
         maps = (self.tensors[name].shape[0] for name in VOCABULARY_MAPS if name in self.tensors)
         return next(maps, self.vocabulary_size)
 
     @property
     def has_codes(self) -> bool:
-        """True if some of its matrices lie in blocks of a GGUF file."""
+        """Return whether some of its matrices lie in blocks of a GGUF file."""
         return any(each.dtype.startswith(_BLOCK_TYPES) for each in self.tensors.values())
 
     @property

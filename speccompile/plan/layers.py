@@ -43,12 +43,12 @@ class LayerShape:
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """Axis of each rotary frequency's positions (M-RoPE); none where a row has one position."""
+        """Return the axis of each rotary frequency's positions (M-RoPE); none where a row has one position."""
         return rotary_axes(self.rope.get(MROPE, ()), interleaved=bool(self.rope.get(INTERLEAVED)))
 
     @property
     def plain_rope(self) -> dict[str, Any]:
-        """transformers' `rope_parameters` of positions that are the same on all axes."""
+        """Return transformers' `rope_parameters` of positions that are the same on all axes."""
         return {name: value for name, value in self.rope.items() if name not in (MROPE, INTERLEAVED)}
 
     def to_json(self) -> dict[str, Any]:

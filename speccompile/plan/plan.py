@@ -104,7 +104,7 @@ class LookupPlan:
 
     @property
     def by_host(self) -> bool:
-        """True if the host looks up, and no graph."""
+        """Return whether the host looks up, and no graph."""
         return self.kind == RETRIEVAL
 
 

@@ -53,7 +53,7 @@ class ModelRequest:
 
     @property
     def folder(self) -> Path | None:
-        """Folder of a model that lies on this machine, else None."""
+        """Return the folder of a model that lies on this machine, else None."""
         return self._path.resolve() if self._path.is_dir() else None
 
     @property
@@ -72,7 +72,7 @@ class ModelRequest:
 
     @property
     def gguf_files(self) -> tuple[Path, ...]:
-        """GGUF files of the model, none for a model of another kind."""
+        """Return GGUF files of the model, none for a model of another kind."""
         return find_gguf_files(self._path) if self._path.exists() else ()
 
 

@@ -26,7 +26,7 @@ class AvailableResources:
 
     @property
     def memory(self) -> int:
-        """Lowest memory limit, in bytes."""
+        """Return the lowest memory limit, in bytes."""
         return min(limit.size for limit in self.limits)
 
 

@@ -22,7 +22,7 @@ class StoredPrecision(NamedTuple):
 
     @property
     def floats(self) -> "StoredPrecision":
-        """Precisions without 4-bit ones, which engines on GPUs do not take over."""
+        """Return precisions without 4-bit ones, which engines on GPUs do not take over."""
         target, drafter = (None if each == INT4 else each for each in (self.target, self.drafter))
         return StoredPrecision(target, drafter, coded=self.coded)
 

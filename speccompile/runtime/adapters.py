@@ -52,7 +52,7 @@ class Adapters:
 
     @property
     def names(self) -> list[str]:
-        """Names of the loaded adapters, in the order of loading."""
+        """Return names of the loaded adapters, in the order of loading."""
         return list(self._loaded)
 
     def find(self, name: object) -> LoadedAdapter | None:

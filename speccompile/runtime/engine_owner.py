@@ -108,7 +108,7 @@ class EngineOwner:
 
     @property
     def adapters(self) -> list[str]:
-        """Names of the loaded adapters."""
+        """Return names of the loaded adapters."""
         return self._adapters.names
 
     def save_session(self, path: str | Path, *, notes: Mapping[str, str] | None = None) -> None:

@@ -213,7 +213,7 @@ class SequenceState:
 
     @property
     def all_token_ids(self) -> list[int]:
-        """Prompt and new tokens."""
+        """Return the prompt and new tokens."""
         return self.prompt + self.token_ids
 
     @property
@@ -223,7 +223,7 @@ class SequenceState:
 
     @property
     def identity(self) -> list[int]:
-        """Prompt and new tokens, with ids of their content for pictures."""
+        """Return the prompt and new tokens, with ids of their content for pictures."""
         return self.prompt_identity + self.token_ids
 
     def append_tokens(self, tokens: list[int], drafts: int, logprobs: Logprobs | None = None) -> None:

@@ -49,7 +49,7 @@ class DivergenceGuard:
 
     @property
     def is_stable(self) -> bool:
-        """True if the last loss is within the limit. Only then are the weights worth saving."""
+        """Return whether the last loss is within the limit. Only then are the weights worth saving."""
         return not self.last or self.last[-1] <= self.limit
 
     def see_loss(self, step: int, totals: Sequence[float], weights: Sequence[float]) -> float:

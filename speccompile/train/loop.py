@@ -202,7 +202,7 @@ class _Loop:
 
     @property
     def used(self) -> float:
-        """Used share of the budget."""
+        """Return the used share of the budget."""
         if self.schedule.steps is not None:
             return self.state.step / self.schedule.steps
         assert self.schedule.seconds is not None, "the plan has one of both"

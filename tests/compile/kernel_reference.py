@@ -184,7 +184,7 @@ def _power_of_two(n: Floats) -> Floats:
 
 
 def tangent(x: Floats) -> Floats:
-    """functions.h: Cephes' tanhf."""
+    """Return what functions.h computes: Cephes' tanhf."""
     y, *others = np.array(
         [-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1], np.float32
     )
@@ -223,7 +223,7 @@ def normalized(x: Floats, weight: Floats, bias: Floats | None, epsilon: float, *
 
 
 def turned(x: Floats, cosines: Floats, sines: Floats, *, interleaved: bool) -> Floats:
-    """Heads [B, T, N, D]; cosines and sines [B, T, turned / 2]."""
+    """Rotate heads [B, T, N, D]; cosines and sines [B, T, turned / 2]."""
     half, y = cosines.shape[-1], x.copy()
     first, second = (
         (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(half), slice(half, 2 * half))

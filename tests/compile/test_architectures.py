@@ -206,7 +206,7 @@ def test_windows_give_the_logits_and_caches_of_transformers(
 
 
 def eager(model: PreTrainedModel, text: list[int]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """transformers' logits [n, V], and what its caches hold in the end, by our names and in our layout."""
+    """Return transformers' logits [n, V], and what its caches hold in the end, by our names and in our layout."""
     if model.config.model_type in OWN_CACHES:
         return model(torch.tensor([text]), use_cache=False).logits[0], {}
     carries = any(kind not in (zoo.FULL, zoo.SLIDING) for kind in getattr(model.config, "layer_types", None) or ["?"])
@@ -227,7 +227,7 @@ def eager(model: PreTrainedModel, text: list[int]) -> tuple[torch.Tensor, dict[s
 
 
 def turned(state: torch.Tensor) -> torch.Tensor:
-    """Mamba's [C, K] as heads of one value, Mamba 2's [H, V, K] as [H, K, V]."""
+    """Return Mamba's [C, K] as heads of one value, Mamba 2's [H, V, K] as [H, K, V]."""
     return state[:, :, None] if state.dim() == 2 else state.transpose(1, 2)
 
 

@@ -35,7 +35,7 @@ def saved(name: str, folder: Path) -> Path:
 
 
 def check_speculation(made: Built, *, is_float: bool) -> None:
-    """Tokens with and without drafts; and those of transformers, where the weights are its own."""
+    """Compare tokens with and without drafts; and with those of transformers, where the weights are its own."""
     prompts = made.prompts()
     alone = [made.bundle.generate(p, max_new_tokens=NEW_TOKENS, autoregressive=True).token_ids for p in prompts]
     for pair in ((0, 1), (2, 7), (5, 3)):

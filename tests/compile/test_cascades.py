@@ -196,7 +196,7 @@ def drafted_for_in_python(name, text, tokens, guesses, passes, lenience=1.0):
 
 
 def whole(texts: list[list[int]]) -> Accepted:
-    """Whole texts, of which the last token is the bonus token; shorter ones are padded."""
+    """Return whole texts, of which the last token is the bonus token; shorter ones are padded."""
     width = max(map(len, texts))
     path = torch.tensor([text + [0] * (width - len(text)) for text in texts])
     n_path = torch.tensor([len(text) - 1 for text in texts])

@@ -88,7 +88,7 @@ def opened(workshop):
 
 @pytest.fixture(scope="module")
 def target(workshop):
-    """transformers' own model of an architecture, which nothing of ours has touched."""
+    """Return transformers' own model of an architecture, which nothing of ours has touched."""
 
     @cache
     def load(architecture):
@@ -100,7 +100,7 @@ def target(workshop):
 
 @pytest.fixture(scope="module")
 def reference(target):
-    """transformers' greedy continuation of the prompts."""
+    """Return transformers' greedy continuation of the prompts."""
 
     @cache
     def continuations(architecture, repetition_penalty=1.0):
@@ -130,7 +130,7 @@ def tokens(generations: list[Generation]) -> list[list[int]]:
 
 
 def accepted(generations: list[Generation]) -> int:
-    """Drafts that came true in all of them."""
+    """Return drafts that came true in all of them."""
     return sum(length - 1 for one in generations for length in one.path_lengths)
 
 

@@ -41,7 +41,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected() -> list[list[int]]:
-    """transformers' greedy continuations of the prompts."""
+    """Return transformers' greedy continuations of the prompts."""
     target = AutoModelForCausalLM.from_pretrained(DEMO / "target", attn_implementation="eager").eval()
     continuations = []
     for prompt in token_ids():

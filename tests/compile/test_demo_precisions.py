@@ -84,7 +84,7 @@ def bundle(folder, request) -> Bundle:
 
 @cache
 def texts() -> list[list[int]]:
-    """Held-out passages."""
+    """Return Held-out passages."""
     text = Tokenizer(DEMO / "target/tokenizer.json")
     return [text.encode(str(passage)) for passage in read_prompts(DEMO / "held_out.jsonl")]
 
@@ -99,7 +99,7 @@ def difference(got: np.ndarray, expected: np.ndarray) -> float:
 
 
 def target_logits(bundle: Bundle, both: Sequence[Sequence[int]], width: int) -> np.ndarray:
-    """float32 [n, V] after each of the n tokens of the first text, fed in windows of this width."""
+    """Return float32 [n, V] after each of the n tokens of the first text, fed in windows of this width."""
     fed = [[*text, 0] for text in both]
     found = dict(quality.engine_logits(bundle.engine, bundle.manifest.graphs[0], fed, width, BATCH))
     return np.concatenate([found[start] for start in sorted(found) if start < len(both[0])])
@@ -158,14 +158,14 @@ def read(bundle: Bundle, path: Sequence[int], n_path: int, length: int, catch_up
 
 
 def probabilities(found: dict[str, np.ndarray]) -> np.ndarray:
-    """float32 [TOKENS, V]: what each draft was drawn from."""
+    """Return float32 [TOKENS, V]: what each draft was drawn from."""
     spread = np.zeros((TOKENS, VOCABULARY), np.float32)
     np.put_along_axis(spread, found["next_ids"], found["next_probs"], 1)
     return spread
 
 
 def check_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], drafts: int) -> None:
-    """Caches, and what so many of the first drafts were drawn from."""
+    """Compare caches, and what so many of the first drafts were drawn from."""
     got, wanted = (probabilities(each)[:drafts] for each in (found, expected))
     assert difference(got, wanted) <= TOLERANCE
     np.testing.assert_array_equal(found["next_window"][: drafts + 1], expected["next_window"][: drafts + 1])

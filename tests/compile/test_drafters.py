@@ -129,7 +129,7 @@ def test_no_tie_loses_a_parent() -> None:
 
 
 def drafter_input(paths: list[list[int]]) -> Accepted:
-    """Whole texts, of which the last token is the bonus token; shorter ones are padded."""
+    """Return whole texts, of which the last token is the bonus token; shorter ones are padded."""
     width = max(map(len, paths))
     n_path = torch.tensor([len(path) - 1 for path in paths])
     path = torch.tensor([path + [0] * (width - len(path)) for path in paths])

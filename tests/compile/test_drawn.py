@@ -18,7 +18,7 @@ SURE = torch.full((5, 5), -1e9).fill_diagonal_(0.0)
 
 
 def draw(table: torch.Tensor, tree: Tree, rows: int, candidates: int = 5, seed: int = 1, **changes: float) -> Drafted:
-    """Drafts after token 2 in many rows, each with numbers of its own."""
+    """Return drafts after token 2 in many rows, each with numbers of its own."""
     n_path = torch.ones(rows, dtype=torch.int64)
     uniforms = torch.rand(rows, tree.drafts, generator=torch.Generator().manual_seed(seed))
     path = torch.tensor([[1, 2, 4]]).expand(rows, -1)

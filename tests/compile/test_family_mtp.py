@@ -35,7 +35,7 @@ def plan_of(folder: Path, drafter: str = "tokens: 3", more: str = "") -> Plan:
 
 @pytest.fixture
 def numbered(monkeypatch):
-    """transformers knows the layers' numbers of published checkpoints alone."""
+    """Number the layers, as only transformers knows them in published checkpoints."""
     pattern = [rf"model\.layers\.[{LAYERS}-9].*"]
     monkeypatch.setattr(Glm4MoeForCausalLM, "_keys_to_ignore_on_load_unexpected", pattern)
 

@@ -36,7 +36,7 @@ def test_what_is_no_offset_of_a_vector_stays():
 
 
 def product(depth: int, columns: int, *, width: int = 8, behind: tuple[int, ...] = (2, 3, 6)) -> ir.Model:
-    """y [behind] = Reshape(Linear(Reshape(x [2, 3, width]))), between them rows of `depth` and `columns`."""
+    """Return y [behind] = Reshape(Linear(Reshape(x [2, 3, width]))), between them rows of `depth` and `columns`."""
     x = ir.Value(name="x", shape=ir.Shape([2, 3, width]), type=ir.TensorType(ir.DataType.FLOAT))
     weight, bias = (ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT)) for name in ("weight", "bias"))
     flat, whole = (ir.node("Constant", [], {"value_ints": list(sizes)}) for sizes in ((-1, depth), behind))

@@ -66,7 +66,7 @@ def run(command, folder: Path, *arguments: object) -> Result:
 
 
 def reference(folder: Path, prompt_ids: list[int], count: int) -> list[int]:
-    """transformers' own greedy continuation."""
+    """Return transformers' own greedy continuation."""
     model = AutoModelForCausalLM.from_pretrained(folder / "target").eval()
     prompt = torch.tensor([prompt_ids])
     options = {"do_sample": False, "max_new_tokens": count, "min_new_tokens": count}

@@ -49,7 +49,7 @@ DRAFTS, NEW_TOKENS = 3, 24
 
 @contextmanager
 def without(model: PreTrainedModel, names: tuple[str, ...], layer: int) -> Iterator[None]:
-    """transformers' own model, one of the parts with these names giving zeros."""
+    """Yield transformers' own model, one of the parts with these names giving zeros."""
     part: nn.Module = next(filter(None, (getattr(find_layers(model)[layer], name, None) for name in names)))
 
     def nothing(module: nn.Module, args: object, output: Tensor | tuple[Tensor, ...]) -> object:

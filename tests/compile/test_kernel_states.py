@@ -61,7 +61,7 @@ def rows_of(
 
 
 def checked(rows, ends, *, delta):
-    """Contexts and next state of a recurrence, of which all paths give the reference's bits."""
+    """Return contexts and next state of a recurrence, of which all paths give the reference's bits."""
     given = rows | ends
     recur, advance = (KernelRuns(recurrence(op, delta=delta)) for op in ("Recur", "Advance"))
     (context,) = recur.run({name: array for name, array in given.items() if name != "count"})

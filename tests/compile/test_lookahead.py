@@ -130,7 +130,7 @@ class Plain:
         return self.shown(bonus), found + [[bonus] * (self.level - 1)] * (self.guesses - len(found))
 
     def shown(self, root: int) -> list[list[int]]:
-        """Level by level, with the root where it stands."""
+        """Return the tokens level by level, with the root where it stands."""
         return [[root, *self.rows[0][1:]], *self.rows[1:]]
 
 

@@ -237,7 +237,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
 
 
 def assert_same(got: Outputs, expected: Outputs, tolerance: float) -> None:
-    """Integers exactly, floats within a part of the largest value, tokens that became floats as tokens."""
+    """Compare integers exactly, floats within a part of the largest value, tokens that became floats as tokens."""
     for a, b in zip(got, expected, strict=True):
         assert a.keys() == b.keys()
         for name, value in b.items():

@@ -162,7 +162,7 @@ WAYS = (
 
 
 def seeds(folder: Path, bundles: list[Path]) -> list[str]:
-    """Inputs in which nothing is wrong, each with the name of what reads it in front."""
+    """Return inputs in which nothing is wrong, each with the name of what reads it in front."""
     found = []
     for number, way in enumerate(WAYS):
         file = folder / f"{number}.json"

@@ -51,7 +51,7 @@ MAKERS: dict[str, Callable[[int], Drafter]] = {
 
 
 def check(name: str, found, size: int) -> int:
-    """Values that the proof compares."""
+    """Return values that the proof compares."""
     teachers = [paired(teacher(model(each)), ROWS, size) for each in ("llama", "gpt2")[: 1 + (name == "several")]]
     if name == "dynamic":
         return check_dynamic(found, teachers[0], DEPTH, TOP_K, MAX_LENGTH)["values"]

@@ -34,7 +34,7 @@ def script(batch: int) -> Schedule:
 
 
 def step(folder: Path) -> Case:
-    """`verify` and `draft` of one model as a fused step."""
+    """Return `verify` and `draft` of one model as a fused step."""
     zoo.save("llama", folder / "model", tokenizer=False)
     graphs, models = [], []
     for export, weights in ((verify(1), "target.weights"), (draft(1), "drafter.weights")):

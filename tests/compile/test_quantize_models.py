@@ -90,7 +90,7 @@ def feeds(graph: Graph, tokens: list[int], length: int, states: Arrays) -> Array
 
 
 def logits(session: ort.InferenceSession, graph: Graph, tokens: list[int], widths: list[int]) -> np.ndarray:
-    """float32 [tokens, V], fed in windows of these widths."""
+    """Return float32 [tokens, V], fed in windows of these widths."""
     names, rows, states, length = [tensor.name for tensor in graph.outputs], [], {}, 0
     for width in widths:
         found = session.run(names, feeds(graph, tokens[length : length + width], length, states))

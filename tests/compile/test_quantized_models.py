@@ -123,7 +123,7 @@ def test_others_are_converted_and_the_loss_is_said(tmp_path, caplog):
 
 
 def two_layers(weight):
-    """logits = MatMul(MatMul(x, Transpose(weight)), head)."""
+    """Return logits = MatMul(MatMul(x, Transpose(weight)), head)."""
     model = graph_of(weight)
     head = ir.Value(name="head", shape=ir.Shape([32, 8]), type=ir.TensorType(ir.DataType.FLOAT))
     head.const_value = ir.Tensor(np.random.default_rng(1).standard_normal((32, 8)).astype(np.float32), name="head")

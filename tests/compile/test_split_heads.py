@@ -17,7 +17,7 @@ HEADS, ROWS, RANK, TOKENS = 3, 7, 5, 4
 
 
 def stacked(start: int, stop: int, *, turned: bool) -> onnx.ModelProto:
-    """y = x times the rows from `start` to `stop` of each head's part of a weight [heads * rows, rank]."""
+    """Return y = x times the rows from `start` to `stop` of each head's part of a weight [heads * rows, rank]."""
     depth, width = (RANK, stop - start) if turned else (stop - start, RANK)
     part = "part" if not turned else "turned"
     text = f"""<ir_version: 10, opset_import: ["" : {neutral.OPSET}]>

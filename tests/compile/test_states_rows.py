@@ -28,7 +28,7 @@ def bundle(workshop) -> Bundle:
 
 @pytest.fixture(scope="module")
 def continuation(workshop):
-    """transformers' own, greedy."""
+    """Return transformers' own continuation, greedy."""
     folder = workshop.models(PAIR.where.architecture) / "target"
     model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
 

@@ -29,7 +29,7 @@ def tokens() -> Tensor:
 
 
 def run_windows(decoder: Decoder, text: Tensor, taps: Taps | None = None) -> tuple[Tensor, Tensor | None]:
-    """Logits and taps of every token, window by window over the committed caches."""
+    """Return logits and taps of every token, window by window over the committed caches."""
     caches, logits, features, start = [torch.zeros(shape) for shape in decoder.cache_shapes().values()], [], [], 0
     for width in WIDTHS:
         current = decoder.begin(caches, torch.tensor([start]))

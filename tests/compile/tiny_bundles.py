@@ -50,7 +50,7 @@ class Built:
         return [random.integers(3, zoo.VOCABULARY, length).tolist() for length in PROMPT_LENGTHS] + [REPEATED]
 
     def reference(self, prompt: Sequence[int], new_tokens: int = NEW_TOKENS) -> list[int]:
-        """transformers' own greedy continuation, an end token included."""
+        """Return transformers' own greedy continuation, an end token included."""
         key = (tuple(prompt), new_tokens)
         if key not in self._references:
             ids, eos = torch.tensor([list(prompt)]), list(self.bundle.manifest.eos_token_ids) or None

@@ -68,7 +68,7 @@ def llama_config(vocabulary: int, *, layers: int = 1, width: int = WIDTH, **more
 
 
 def draft_vocabulary(vocabulary: int, size: int) -> dict[str, Tensor]:
-    """d2t (offsets) and t2d of every `vocabulary / size`-th token or so."""
+    """Return d2t (offsets) and t2d of every `vocabulary / size`-th token or so."""
     ids = (torch.arange(size) * vocabulary) // size
     is_drafted = torch.zeros(vocabulary, dtype=torch.bool)
     is_drafted[ids] = True

@@ -48,7 +48,7 @@ def zlab(folder: Path, target: PretrainedConfig, *, own: dict[str, Any] | None =
 
 
 def dflash2(folder: Path, target: PretrainedConfig, **more: Any) -> Path:
-    """z-lab's DFlash2: convolutions, and codebooks that are no modules."""
+    """Write z-lab's DFlash2: convolutions, and codebooks that are no modules."""
     said = {"mask_token_id": MASK, "target_layer_ids": [0, 1], **CONVOLUTION}
     config = _config(target, "DFlash2DraftModel", block_size=BLOCK, dflash_config=said, **more)
     return write(folder, config, random_tensors(backbone(target), 1, 1.5) | selecting(target))
@@ -74,7 +74,7 @@ def selecting(target: PretrainedConfig) -> dict[str, Tensor]:
 
 
 def deepspec(folder: Path, target: PretrainedConfig, *, markov: dict[str, Any] | None = None, **more: Any) -> Path:
-    """DeepSpec's dialect: flat, with both ends. markov: with DSpark's heads, whose keys these are."""
+    """Write DeepSpec's dialect: flat, with both ends. markov: with DSpark's heads, whose keys these are."""
     said = markov or {"markov_rank": 0, "enable_confidence_head": False}
     config = _config(target, "Qwen3DSparkModel", block_size=BLOCK, mask_token_id=MASK, target_layer_ids=[-1, 1],
                      num_anchors=512, num_target_layers=target.num_hidden_layers, **(said | more))  # fmt: skip
@@ -83,7 +83,7 @@ def deepspec(folder: Path, target: PretrainedConfig, *, markov: dict[str, Any] |
 
 
 def specforge(folder: Path, target: PretrainedConfig, *, prefix: str = "", own: dict[str, Any] | None = None) -> Path:
-    """SpecForge's DSpark; its first heads were saved below `logit_head.`."""
+    """Write SpecForge's DSpark; its first heads were saved below `logit_head.`."""
     said = {"projector_type": "dspark", "mask_token_id": MASK, "target_layer_ids": [0, 1], "attention_mode": "gqa",
             "confidence_head_alpha": 1.0, **MARKOV, **(own or {})}  # fmt: skip
     config = _config(target, "DSparkDraftModel", block_size=BLOCK, dflash_config=said)
@@ -151,7 +151,7 @@ DOMINO = {"gru_hidden_dim": 12, "emb_dim": RANK, "pure_draft_prefix_len": 1}
 
 
 def domino(folder: Path, target: PretrainedConfig, *, prefix: str = "", own: dict[str, Any] | None = None) -> Path:
-    """SpecForge's Domino; its first heads were saved below `logit_head.`."""
+    """Write SpecForge's Domino; its first heads were saved below `logit_head.`."""
     said = {"projector_type": "domino", "mask_token_id": MASK, "target_layer_ids": [0, 1], **DOMINO, **(own or {})}
     config = _config(target, "DominoDraftModel", block_size=BLOCK, dflash_config=said)
     tensors = {prefix + name: tensor for name, tensor in correcting(target, target.vocab_size).items()}

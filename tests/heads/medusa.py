@@ -15,7 +15,7 @@ HEADS, LAYERS = 3, 2
 
 
 def _weights(target: PretrainedConfig, heads: int, layers: int, seed: int) -> tuple[dict[Any, Tensor], list[Tensor]]:
-    """Weight and bias of every layer, by (head, layer, word), and a projection for each head."""
+    """Return the weight and bias of every layer, by (head, layer, word), and a projection for each head."""
     hidden, vocabulary = target.hidden_size, target.vocab_size
     shapes: dict[str, tuple[int, ...]] = {}
     for head in range(heads):

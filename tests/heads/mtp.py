@@ -26,7 +26,7 @@ COUNT = "num_nextn_predict_layers"
 
 
 def behind(number: int, part: str) -> str:
-    """DeepSeek's layout, and GLM's: numbered on from the target's layers."""
+    """Return names in DeepSeek's layout, and GLM's: numbered on from the target's layers."""
     return f"model.layers.{LAYERS + number}.{part}"
 
 
@@ -103,7 +103,7 @@ TARGETS: dict[str, Target] = {
 
 
 def config_of(name: str, layers: int, **settings: Any) -> Any:
-    """transformers' config of a target with so many layers; those behind the target's are like its last."""
+    """Return transformers' config of a target with so many layers; those behind the target's are like its last."""
     row = TARGETS[name]
     made = CONFIG_MAPPING[row.model_type]
     declared = {field.name for field in fields(made)}

@@ -20,7 +20,7 @@ def write(path: Path, *lines: object) -> Path:
 
 
 def read(path: Path) -> dict[str, dict]:
-    """Answers by custom_id, each of which must be there once."""
+    """Return answers by custom_id, each of which must be there once."""
     answers = [json.loads(text) for text in path.read_text().splitlines()]
     assert len({each["custom_id"] for each in answers}) == len(answers)
     return {each["custom_id"]: each for each in answers}

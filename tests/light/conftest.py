@@ -142,7 +142,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="session")
 def driver() -> Iterator[Any]:
-    """Chromium without a window, for the tests of a page."""
+    """Yield Chromium without a window, for the tests of a page."""
     from tests.light.page_example import chromium
 
     with chromium("--window-size=1000,800") as found:

@@ -90,7 +90,7 @@ class FakeCuda:
         return Device(self)
 
     def view(self, address: int, size: int) -> np.ndarray:
-        """uint8 [size] of the device's memory. It must lie inside one allocation."""
+        """Return uint8 [size] of the device's memory. It must lie inside one allocation."""
         start, memory = next((s, m) for s, m in self.device.items() if s <= address < s + max(1, m.nbytes))
         assert address + size <= start + memory.nbytes, f"{size} bytes reach past the end of an allocation"
         return memory[address - start : address - start + size]

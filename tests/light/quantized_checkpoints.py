@@ -64,7 +64,7 @@ def write(folder: Path, tensors: dict, quantization: dict | None) -> Checkpoint:
 
 
 def graph_of(weight: LazyWeight) -> ir.Model:
-    """y = MatMul(x, Transpose(weight))."""
+    """Return y = MatMul(x, Transpose(weight))."""
     value = ir.Value(name="weight", shape=ir.Shape(weight.shape), type=ir.TensorType(ir.DataType.FLOAT))
     value.const_value = Weight(weight, "weight")
     x = ir.Value(name="x", shape=ir.Shape([1, weight.shape[1]]), type=ir.TensorType(ir.DataType.FLOAT))

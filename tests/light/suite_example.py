@@ -65,7 +65,7 @@ def commit(suite: pytest.Pytester) -> None:
 
 
 def ran(suite: pytest.Pytester, *options: str) -> list[str]:
-    """Tests that pass in a run, by name, in the order in which they ran."""
+    """Return the tests that pass in a run, by name, in the order in which they ran."""
     result = suite.runpytest_subprocess("-v", *options)
     assert result.ret == 0, result.stdout.str() + result.stderr.str()
     return re.findall(r"^tests/(?:\w+)\.py::(\S+) PASSED", result.stdout.str(), re.MULTILINE)

@@ -47,7 +47,7 @@ def tokenizer() -> LLTokenizer:
 
 
 def peer(tokenizer: LLTokenizer, tokens: list[int]) -> LLMatcher | None:
-    """llguidance's own matcher behind some tokens of SCHEMA; None where they are not allowed."""
+    """Return llguidance's own matcher behind some tokens of SCHEMA; None where they are not allowed."""
     found = LLMatcher(tokenizer, LLMatcher.grammar_from_json_schema(SCHEMA, overrides={"whitespace_pattern": " "}))
     return found if found.try_consume_tokens(tokens) == len(tokens) else None
 

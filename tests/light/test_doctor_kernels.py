@@ -39,7 +39,7 @@ def missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def said() -> list[str]:
-    """Doctor's lines from the kernels on."""
+    """Return Doctor's lines from the kernels on."""
     lines = CliRunner().invoke(doctor.command).stdout.splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("kernels "))
     return lines[first : lines.index("")]

@@ -58,7 +58,7 @@ SIZES = [(1, 1), (1, 40), (40, 1), (7, 300), (300, 7), (56, 56), (57, 56), (64, 
 
 @pytest.fixture(scope="module", params=vision.NAMES)
 def seen(request, tmp_path_factory) -> Any:
-    """Folder, settings and reader of a family, without an encoder."""
+    """Return the folder, settings and reader of a family, without an encoder."""
     folder = vision.save(vision.model(request.param), request.param, tmp_path_factory.mktemp(request.param))
     settings = read_images(folder)
     tokenizer = Tokenizer(folder / "tokenizer.json", settings.placeholders)

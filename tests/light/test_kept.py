@@ -42,7 +42,7 @@ class Memory:
 
 
 def kept(given: Graph | None = None, held: Graph | None = None, *, tokenizer="abc", kind="learner", **changes):
-    """Kept states and their memory; held: the graph as the engine has it."""
+    """Return kept states and their memory; held: the graph as the engine has it."""
     given = given or graph()
     memory = Memory(held or given)
     plan = {"drafter": {"kind": kind}}

@@ -55,7 +55,7 @@ def test_before_any_round_it_is_expected_that_drafts_come_true_as_often():
 
 
 def generate(pace: AdaptiveDraftLength, *, tokens: int, luck: int, chance: float, draft: float) -> tuple[int, float]:
-    """Rounds and seconds of one generation. luck: rounds at its beginning whose drafts are all wrong."""
+    """Return rounds and seconds of one generation. luck: rounds at its beginning whose drafts are all wrong."""
     dice, taken, rounds, seconds, behind = Random(5), 0, 0, 0.0, 0
     pace.begin(4, tokens)
     while taken < tokens:

@@ -33,7 +33,7 @@ def test_every_control_can_be_reached_by_tab_and_shows_it(driver):
 
 
 def luminance(pixel) -> float:
-    """Relative luminance of a colour, by WCAG 2."""
+    """Return the relative luminance of a colour, by WCAG 2."""
     parts = [part / 255 for part in pixel[:3]]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -63,7 +63,7 @@ def test_a_run_that_ends_leaves_nothing_behind(
 
 
 def processes(*words: str) -> list[str]:
-    """Command lines of processes that have one of `words` in them, or as their folder."""
+    """Return the command lines of processes that have one of `words` in them, or as their folder."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -23,7 +23,7 @@ NOWHERE = "no place"
 
 
 def rows() -> list[list[str]]:
-    """Method, recipe, what differs."""
+    """Return the method, recipe, what differs."""
     lines = section(PAGE.read_text(encoding="utf-8"), "survey").splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 

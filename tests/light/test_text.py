@@ -54,7 +54,7 @@ def splits(token: str) -> list[tuple[str, str]]:
 
 
 def words() -> FastTokenizer:
-    """Whole words, joined with spaces by a decoder that strips the first."""
+    """Return whole words, joined with spaces by a decoder that strips the first."""
     names = [*SPECIAL, *sorted(set(" ".join(CORPUS).split()))]
     tokenizer = FastTokenizer(models.WordLevel({f"▁{name}": index for index, name in enumerate(names)}, "▁<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()

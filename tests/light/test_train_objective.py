@@ -63,7 +63,7 @@ class Table(TrainableDrafter):
 
 
 def by_hand(learner, whole, plan, anchors_of):
-    """total and weight, draft by draft."""
+    """Return total and weight, draft by draft."""
     total = weight = 0.0
     for row, at in itertools.product(range(len(whole.tokens)), range(1 if learner.even else DEPTH)):
         for anchor in anchors_of(row):

@@ -29,7 +29,7 @@ TREES = PARENTS.map(from_parents)
 
 
 def adjacency(parents):
-    """[child][parent] of a list of parents."""
+    """Return [child][parent] of a list of parents."""
     matrix = np.zeros((len(parents), len(parents)), int)
     for node, parent in enumerate(parents):
         if parent >= 0:

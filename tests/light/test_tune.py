@@ -43,7 +43,7 @@ def recipe(make_recipe, tmp_path):
 
 @pytest.fixture
 def plans(monkeypatch):
-    """Toy bundles in place of builds; the plans that were built."""
+    """Plan toy bundles in place of builds. Return the plans that were built."""
     built = []
 
     def build(plan, output, *, prove):

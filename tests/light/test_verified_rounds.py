@@ -58,7 +58,7 @@ def verified(window: list[int], n_given: int, n_total: int, tree: Tree | None = 
 
 
 def chain_of(first: int, right: int, count: int) -> list[int]:
-    """`count` drafts behind a token, of which the first `right` are what is said."""
+    """Return `count` drafts behind a token, of which the first `right` are what is said."""
     found = [first]
     for place in range(count):
         found.append((said_after(found[-1]) + (place >= right)) % VOCABULARY)

@@ -18,7 +18,7 @@ PROMPT = torch.arange(3, 3 + 5 * 24, 5).unsqueeze(0)
 
 @torch.no_grad()
 def logits_of(model: torch.nn.Module, token_ids: torch.Tensor = PROMPT) -> torch.Tensor:
-    """Logits [1, S, V] of one forward pass without a cache."""
+    """Return logits [1, S, V] of one forward pass without a cache."""
     return model(token_ids, use_cache=False).logits
 
 

@@ -146,7 +146,7 @@ class ToyEngine:
     def _walk(
         self, row: int, before: list[int], given: list[int], drafted: list[int], widths: Mapping[str, int]
     ) -> tuple[list[int], list[int], int]:
-        """Accepted tokens, the node before each new one, and the bonus token."""
+        """Return the accepted tokens, the node before each new one, and the bonus token."""
         tree = self._tree_of(row, len(drafted))
         sampling, seen = self._settings(row, widths.get("history", 1))
         path, nodes = list(given), [0]

@@ -36,7 +36,7 @@ def candidates(tokens: Sequence[int]) -> list[int]:
 
 
 def logits(tokens: Sequence[int]) -> Array:
-    """float32 [V]: `target` first, the token after it a good second, all others far behind and not alike."""
+    """Return float32 [V]: `target` first, the token after it a good second, all others far behind and not alike."""
     right = target(tokens)
     found = np.float32(-6) + (np.arange(VOCABULARY) * 7 + 13 * right) % 29 / np.float32(14)
     found[right], found[(right + 1) % 256] = 4, 3

@@ -33,7 +33,7 @@ class Rules:
 
 
 def tables() -> tuple[np.ndarray, np.ndarray]:
-    """Logits [V, V] after every token: the target's, and those of a drafter that is somewhat like it."""
+    """Return logits [V, V] after every token: the target's, and those of a drafter that is somewhat like it."""
     random = np.random.default_rng(4)
     target = random.normal(size=(VOCABULARY, VOCABULARY)).astype(np.float32) * 1.5
     return target, target + 2 * random.normal(size=target.shape).astype(np.float32)

@@ -22,7 +22,7 @@ from tests.native.bundle_lines import Lines
 
 @pytest.fixture(scope="session")
 def native_build(shared_folder: Path) -> Path:
-    """CMake's build folder of the runtime as it is released, with the programs of native/tests."""
+    """Return CMake's build folder of the runtime as it is released, with the programs of native/tests."""
     folder = Path(os.environ.get("SPECCOMPILE_NATIVE_BUILD") or compiled_by_setup() or shared_folder / "native")
     done = shared_folder / "native-is-compiled"
     folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def run(*command: object) -> str:
 
 @pytest.fixture(scope="session")
 def native_library(native_build: Path) -> Path:
-    """libspeccompile.so, with its true name."""
+    """Return libspeccompile.so, with its true name."""
     return (native_build / "libspeccompile.so").resolve()
 
 

@@ -237,7 +237,7 @@ class NativeSession(_Handle):
         self.call_back(propose if proposer else None)
 
     def call_back(self, propose: Callable[..., int] | None) -> None:
-        """spc_session_propose with a function of the C ABI."""
+        """Call spc_session_propose with a function of the C ABI."""
         called = Propose(propose) if propose else ctypes.cast(None, Propose)
         self.library.spc_session_propose(self.handle, called, None)
         self._called = called  # as long as the session may call it
@@ -310,7 +310,7 @@ class NativeSession(_Handle):
         return self.results()
 
     def stream(self, prompts: Sequence[Prompt] | str, **options: Any) -> Iterator[tuple[int, str, list[int]]]:
-        """(row, text, tokens) of every row that a step has added something to; `results` has the whole then."""
+        """Yield (row, text, tokens) of every row that a step has added something to; `results` has the whole then."""
         self.start(prompts, **options)
         done = False
         while not done:

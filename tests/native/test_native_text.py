@@ -102,7 +102,7 @@ FIRST = (
 
 @pytest.fixture(scope="module", params=sweep_but(FIRST, sorted(MADE), "every family's tokenizer"))
 def pair(request, program, tmp_path_factory) -> tuple[Tokenizer, FastTokenizer, Program]:
-    """Python's Text, its tokenizer, and the program with the same file."""
+    """Return Python's Text, its tokenizer, and the program with the same file."""
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     MADE[request.param]().save(str(path))
     assert program.ask(open=str(path)) == {"opened": True}

@@ -26,7 +26,7 @@ def output(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cli(bundle: Path, output: Path, command_line: Any) -> Any:
-    """`speccompile triton BUNDLE --output OUTPUT`: exit code, stdout, stderr."""
+    """Run `speccompile triton BUNDLE --output OUTPUT`: exit code, stdout, stderr."""
     return partial(command_line, "triton", bundle, "--output", output)
 
 

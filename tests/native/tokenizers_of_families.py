@@ -118,7 +118,7 @@ def phi() -> Tokenizer:
 
 
 def sentence_pieces(**options: object) -> Tokenizer:
-    """Characters and merges of a text with ▁ for spaces, bytes for what the vocabulary lacks."""
+    """Return characters and merges of a text with ▁ for spaces, bytes for what the vocabulary lacks."""
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Metaspace()
     trained.train_from_iterator(SENTENCES[1:2] * 3, trainers.BpeTrainer(vocab_size=160, show_progress=False))

@@ -64,7 +64,7 @@ class Nodes:
         return name
 
     def __call__(self, op: str, *inputs: object, **attributes: object) -> str:
-        """Numbers become constants of int64, floats of float32."""
+        """Return names; numbers become constants of int64, floats of float32."""
         names = [
             each if isinstance(each, str) else self.constant(each, np.float32 if isinstance(each, float) else np.int64)
             for each in inputs
@@ -86,7 +86,7 @@ class Nodes:
         return self("Gather", self("Shape", value), axis)
 
     def places(self, value: str) -> str:
-        """int64 [1, N]: 0, 1, .. along the second axis."""
+        """Return int64 [1, N]: 0, 1, .. along the second axis."""
         return self("Unsqueeze", self("Range", 0, self.size(value, 1), 1), [0])
 
     def column(self, value: str) -> str:
@@ -100,7 +100,7 @@ class Nodes:
         return self("Cast", value, to=TensorProto.FLOAT)
 
     def scaled(self, value: str, factor: float) -> str:
-        """int64 of a float32, rounded down."""
+        """Return int64 of a float32, rounded down."""
         return self.whole(self("Floor", self("Mul", value, factor)))
 
     def sum(self, value: str) -> str:
@@ -155,7 +155,7 @@ def _target(n: Nodes, *, samples: bool, constrained: bool, tells_windows: bool) 
 
 
 def _committed_sum(n: Nodes, cache: str, length: str) -> str:
-    """int64 [B]: of the tokens in a cache, up to its length [B, 1]."""
+    """Return int64 [B]: of the tokens in a cache, up to its length [B, 1]."""
     tokens = n("Reshape", cache, [0, -1])
     return n.whole(n.sum(n("Where", n("Less", n.places(tokens), length), tokens, 0.0)))
 
@@ -172,7 +172,7 @@ def _commit(n: Nodes, cache: str, length: str, count: str, tokens: str) -> str:
 
 
 def _chance(n: Nodes, places: str, given: str) -> str:
-    """int64 [B, W]: what sampling adds behind every token."""
+    """Return int64 [B, W]: what sampling adds behind every token."""
     row = n("Max", n("Sub", n("Add", places, 1), given), 0)
     row = n("Min", row, n("Sub", n.size("uniforms", 1), 1))
     uniform = n.scaled(n("GatherElements", "uniforms", row, axis=1), float(UNIFORMS))
@@ -188,7 +188,7 @@ def _chance(n: Nodes, places: str, given: str) -> str:
 
 
 def _allowed(n: Nodes, said: str, places: str, given: str) -> str:
-    """int64 [B, W]: the first allowed token from what is said on."""
+    """Return int64 [B, W]: the first allowed token from what is said on."""
     row = n("Max", n("Sub", n("Add", places, 1), given), 0)
     row = n("Unsqueeze", n("Min", row, n("Sub", n.size("allowed", 1), 1)), [2])
     width = n("Reshape", n.size("allowed", 2), [1])
@@ -200,7 +200,7 @@ def _allowed(n: Nodes, said: str, places: str, given: str) -> str:
 
 
 def _logits(n: Nodes, said: str, given: str) -> str:
-    """float32 [B, R, V]: what is said stands out at every row."""
+    """Return float32 [B, R, V]: what is said stands out at every row."""
     rows = n.total(n("Unsqueeze", "logit_rows", [0]), given, -1)
     rows = n("Min", n("Max", rows, 0), n("Sub", n.size("window", 1), 1))
     return n("OneHot", n("GatherElements", said, rows, axis=1), VOCABULARY, n.constant([-2.0, 3.0], np.float32))

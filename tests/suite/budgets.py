@@ -57,7 +57,7 @@ class Budgets:
 
 
 def folder(module: str) -> str:
-    """tests/compile of tests/compile/families/test_x.py."""
+    """Return tests/compile for tests/compile/families/test_x.py."""
     return "/".join(PurePosixPath(module).parent.parts[:2])
 
 

@@ -150,7 +150,7 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
 
 
 def _named(config: pytest.Config) -> list[str]:
-    """Tests that the command line names, as they are called from the root of the checkout."""
+    """Return tests that the command line names, as they are called from the root of the checkout."""
     found = []
     for argument in config.args:
         path, colons, test = argument.partition("::")

@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _now() -> tuple[float, float]:
-    """Seconds on the wall, and of processor time of this process and the children that it waited for."""
+    """Return seconds on the wall, and of processor time of this process and the children that it waited for."""
     return perf_counter(), sum(os.times()[:4])
 
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def launch(
     module: str, *arguments: str, count: int = 2, launcher: Sequence[str] = (), check: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    """python -m <module> <arguments>, by torch's launcher or another one."""
+    """Run python -m <module> <arguments>, by torch's launcher or another one."""
     # Which finds a port by itself, and keeps it: one that is asked for beforehand may be another's by then.
     own = ("torch.distributed.run", "--standalone", "--nproc_per_node", str(count))
     command = [sys.executable, "-m", *(launcher or own), "-m", module, *arguments]

@@ -88,7 +88,7 @@ def written(
 
 
 def seen(model: PreTrainedModel, taps: tuple[str, ...], texts: int = 2, seed: int = 0) -> TeacherBatch:
-    """Random texts, read by the target."""
+    """Return random texts and what the target reads in them."""
     random = torch.Generator().manual_seed(seed)
     tokens = torch.randint(3, model.config.vocab_size, (texts, LENGTH), generator=random)
     real = torch.ones_like(tokens, dtype=torch.bool)

@@ -33,7 +33,7 @@ ANCHORS = torch.tensor([[1, 5, 9]])
 
 @pytest.fixture(params=NEW)
 def new(request, tmp_path):
-    """(folder, target, kind) of a drafter that has just begun."""
+    """Return (folder, target, kind) of a drafter that has just begun."""
     kind, asked = NEW[request.param]
     model = sites.target(tmp_path)
     sites.begin(tmp_path, model, kind, **asked)

@@ -47,7 +47,7 @@ def assert_alike(one, other, rtol=1e-3, atol=1e-5):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """Trainings by one process."""
+    """Return trainings by one process."""
     folder = tmp_path_factory.mktemp("alone")
     run(folder / "adamw", with_curves=True)
     run(folder / "muon", with_curves=True, matrix_rate=0.02)

@@ -49,7 +49,7 @@ KINDS = {
 
 
 def continued(model: nn.Module, prompt: list[int], count: int, ends: tuple[int, ...]) -> list[int]:
-    """Greedy decoding without a cache."""
+    """Return the greedy continuation, decoded without a cache."""
     tokens = list(prompt)
     with torch.no_grad():
         while len(tokens) < len(prompt) + count and tokens[-1] not in ends:

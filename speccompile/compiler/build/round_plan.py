@@ -61,7 +61,7 @@ class RoundPlan:
 
     @property
     def trace(self) -> TraceInputs:
-        """Inputs of the traced graphs."""
+        """Return inputs of the traced graphs."""
         known = (self.target,) if self.tokenizers else (self.target, *self.models)
         common = min(model.vocabulary_size for model in known)
         repeats = self.drafter.inner is not None or self.drafter.cascade is not None
@@ -70,7 +70,7 @@ class RoundPlan:
 
     @property
     def draft(self) -> DraftInputs:
-        """Inputs of the drafter."""
+        """Return inputs of the drafter."""
         method = DRAFTING_METHODS[self.drafter.kind]
         reads, shape = method.weights not in (OWN, NOTHING), replace(self.shape, dtype=self.caches.drafter)
         if not (method.reads_target_cache or self.drafter.layers is not None):
@@ -90,7 +90,7 @@ class RoundPlan:
 
     @property
     def verification(self) -> VerifyInputs:
-        """Inputs of the target's graph before the drafter is traced: see `VerifyInputs.after`."""
+        """Return inputs of the target's graph before the drafter is traced: see `VerifyInputs.after`."""
         taps = self.drafter.head.taps if self.drafter.head else ()
         return VerifyInputs(
             self.target, self.shape, self.decoding, self.constraints, self.verify.method, self.verify.parameters, taps,
@@ -100,7 +100,7 @@ class RoundPlan:
 
     @property
     def media(self) -> MediaRows | None:
-        """Rows of pictures in the target's windows; None if it sees none."""
+        """Return rows of pictures in the target's windows; None if it sees none."""
         found = self.images
         if found is None:
             return None
@@ -126,7 +126,7 @@ class RoundPlan:
 
     @property
     def window_tree(self) -> Tree | None:
-        """Tree of all drafts of a round; None if the drafter makes it, or if there is no drafter."""
+        """Return the tree of all drafts of a round; None if the drafter makes it, or if there is no drafter."""
         parents = self.drafter.tree.parents
         if parents is None or not self.drafter.tokens:
             return None
@@ -135,7 +135,7 @@ class RoundPlan:
 
     @property
     def tree_kind(self) -> str:
-        """Shape of a round's drafts: "chain", "static" or "dynamic"."""
+        """Return the shape of a round's drafts: "chain", "static" or "dynamic"."""
         tree = self.window_tree
         return "static" if tree is not None and not tree.is_chain else self.drafter.tree.kind
 

@@ -62,7 +62,7 @@ class Adapted(View):
 
     @cached_property
     def _factors(self) -> tuple[Floats, Floats]:
-        """Factors [rows, r], scaled, and [r, columns] of the addend to the weight as it is stored."""
+        """Return factors [rows, r], scaled, and [r, columns] of the addend to the weight as it is stored."""
         a, b = self._tensors.numbers(self._change.a), self._tensors.numbers(self._change.b)
         left, right = (a.T, b.T) if self._is_transposed or self._change.is_embedding else (b, a)
         return left * np.float32(self._change.scale), right
@@ -76,7 +76,7 @@ class Adapted(View):
 
     @cached_property
     def _ratios(self) -> Floats | None:
-        """Magnitude over norm, for every output; None without DoRA."""
+        """Return the magnitude over norm, for every output; None without DoRA."""
         if self._change.magnitude is None:
             return None
         squares = np.concatenate([self._squares(part) for part in self.parts()])

@@ -48,7 +48,7 @@ class ImageSettings:
 
     @property
     def placeholders(self) -> tuple[str, ...]:
-        """Texts that stand for pictures and their rows, which are plain text where users write them."""
+        """Return texts that stand for pictures and their rows, which are plain text where users write them."""
         return tuple(dict.fromkeys(each for each in (self.token, self.row_token) if each is not None))
 
     def describe(self) -> str:

@@ -85,7 +85,7 @@ class LowRank:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the product, that of a weight [N, K]."""
+        """Return the shape of the product, that of a weight [N, K]."""
         if self.is_embedding:
             return self.a.shape[1], self.b.shape[0]
         return self.b.shape[0], self.a.shape[1]

@@ -25,7 +25,7 @@ class ConversationPrompts:
 
     @property
     def form(self) -> str:
-        """`PLAIN` or `TEMPLATE`."""
+        """Return `PLAIN` or `TEMPLATE`."""
         return TEMPLATE if self._chat else PLAIN
 
     def token_ids(self, question: Question, answers: Sequence[str] = ()) -> list[int] | Features:

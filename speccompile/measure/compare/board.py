@@ -55,12 +55,12 @@ class Board:
 
     @property
     def sorted_rows(self) -> list[Row]:
-        """Rows in the order of a table."""
+        """Return rows in the order of a table."""
         return sorted(self.rows.values(), key=lambda row: row.rank)
 
     @property
     def seconds_left(self) -> float:
-        """Estimated seconds until the comparison ends."""
+        """Return the estimated seconds until the comparison ends."""
         alive = [row for row in self.rows.values() if row.state not in (DROPPED, REFUSED)]
         again = sum(max(self.estimate.repeats - row.passes, 0) for row in alive if row.passes)
         first = sum(not row.passes for row in alive)

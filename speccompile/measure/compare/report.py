@@ -78,7 +78,7 @@ class DroppedMethod:
 
     @property
     def differs(self) -> bool:
-        """True if an exact method changed tokens."""
+        """Return whether an exact method changed tokens."""
         return self.exact and bool(self.differences)
 
 
@@ -130,7 +130,7 @@ class MethodReport:
 
     @property
     def differs(self) -> bool:
-        """True if an exact method changed tokens."""
+        """Return whether an exact method changed tokens."""
         return self.exact and bool(self.differences)
 
 
@@ -166,14 +166,14 @@ class ComparisonReport:
 
     @property
     def wrong(self) -> list[str]:
-        """Names of the exact methods that changed tokens."""
+        """Return names of the exact methods that changed tokens."""
         return [method.name for method in self.ways if method.differs] + [
             method.name for method in self.dropped if method.differs
         ]
 
     @property
     def tasks(self) -> list[str]:
-        """Task names in the order of the questions; the overall task is last."""
+        """Return task names in the order of the questions; the overall task is last."""
         return [each.task for each in self.ways[0].tasks]
 
 

@@ -50,7 +50,7 @@ class Costs(Protocol):
 
     @property
     def ratio_error(self) -> float:
-        """Relative error of a ratio of two of its times."""
+        """Return the relative error of a ratio of two of its times."""
 
     def run(self, work: Work, rows: int, context: int, resident: float) -> RunTime:
         """Return the time of a run over `rows` tokens and `context` committed ones. resident: bytes of all weights that

@@ -43,7 +43,7 @@ class Work:
 
     @property
     def products(self) -> int:
-        """Multiplications of a row, each with its addition."""
+        """Return multiplications of a row, each with its addition."""
         return sum(self.weights.values())
 
 

@@ -44,7 +44,7 @@ class LayerSearch:
 
     @property
     def setting(self) -> str:
-        """KEY=VALUE setting for the recipe."""
+        """Return the KEY=VALUE setting for the recipe."""
         return layers_setting(self.choice.layers)
 
     def to_json(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class _Measured:
 
     @property
     def threads(self) -> int:
-        """Thread count at which the target alone is fastest."""
+        """Return the thread count at which the target alone is fastest."""
         plain = self._trials.plain
         return min(plain, key=lambda threads: sum(each.verify_seconds / each.rounds for each in plain[threads]))
 

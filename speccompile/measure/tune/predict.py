@@ -45,7 +45,7 @@ class Candidate:
 
     @property
     def mean_accepted(self) -> float:
-        """Expected acceptance length, bonus token included."""
+        """Return the expected acceptance length, bonus token included."""
         return expected_tokens(self.accepted_at_depth)
 
     def to_json(self) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class Tuning:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """KEY=VALUE settings of the chosen recipe; the overrides of the tuning come first."""
+        """Return KEY=VALUE settings of the chosen recipe; the overrides of the tuning come first."""
         layers = (self.layers.setting,) if self.layers and self.choice.drafts else ()
         return (*self.overrides, *layers, *self.choice.settings)
 

@@ -89,11 +89,7 @@ void check_round(const Manifest& manifest) {
 // The number of tokens that a state has a row for; -1 if it has no row for each token.
 int64_t rows_of(const Tensor& tensor) {
   if (tensor.dtype == dtype::kInt64 && tensor.shape.size() == 2) return tensor.shape[1].size;
-  const std::string dotted = "." + tensor.buffer + ".";
-  const bool is_cache = std::any_of(std::begin(kCachedKinds), std::end(kCachedKinds), [&](const std::string& kind) {
-    return dotted.find("." + kind + ".") != std::string::npos || dotted.find("." + kind + kScaleSuffix + ".") != std::string::npos;
-  });
-  return is_cache && tensor.shape.size() == 4 ? tensor.shape[2].size : -1;
+  return is_cache(tensor.buffer) && tensor.shape.size() == 4 ? tensor.shape[2].size : -1;
 }
 
 void check_state(const Tensor& tensor, const std::string& what, const Manifest& manifest) {

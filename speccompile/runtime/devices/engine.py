@@ -25,12 +25,12 @@ class Engine(Protocol):
 
     @property
     def threads(self) -> int | None:
-        """Processor threads that a graph runs on; None if the library has no such number."""
+        """Return the processor threads that a graph runs on; None if the library has no such number."""
         ...
 
     @property
     def supports_batch_slices(self) -> bool:
-        """True if a run may cover a slice of the batch slots."""
+        """Return whether a run may cover a slice of the batch slots."""
         ...
 
     def host_view(self, buffer: str, shape: tuple[int, ...]) -> Array:

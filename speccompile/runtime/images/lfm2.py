@@ -86,12 +86,12 @@ class Lfm2VL(Family):
 
     @property
     def _side(self) -> int:
-        """Pixels of a row's side."""
+        """Return pixels of a row's side."""
         return int(self.images.settings["patch"]) * int(self.images.settings["merge"])
 
     @property
     def _most(self) -> int:
-        """Pixels of the largest picture that stays whole."""
+        """Return pixels of the largest picture that stays whole."""
         return int(self.images.settings["most"]) * self._side**2
 
     def _rounded(self, height: int, width: int, least: int) -> int:

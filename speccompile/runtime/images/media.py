@@ -75,7 +75,7 @@ class SequenceMedia:
 
     @cached_property
     def _offsets(self) -> NDArray[np.int64]:
-        """Offsets of the positions of the prompt's tokens, and of the one after it, int64 [3, n + 1]."""
+        """Return offsets of the positions of the prompt's tokens, and of the one after it, int64 [3, n + 1]."""
         return axis_offsets(self.blocks, self._grids)
 
     def offsets_between(self, start: int, stop: int) -> NDArray[np.int64]:
@@ -86,7 +86,7 @@ class SequenceMedia:
 
     @property
     def offset_behind(self) -> int:
-        """Offset, on every axis, of the position of a token behind the prompt."""
+        """Return the offset, on every axis, of the position of a token behind the prompt."""
         return int(self._offsets[0, -1])
 
     def chunk_stop(self, start: int, stop: int) -> int:

@@ -25,7 +25,7 @@ def _bilinear(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _bicubic(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Bicubic convolution with a = -0.5 (Keys 1981)."""
+    """Return the bicubic convolution with a = -0.5 (Keys 1981)."""
     x, a = np.abs(x), -0.5
     near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1
     far = (((x - 5) * x + 8) * x - 4) * a

@@ -240,7 +240,7 @@ class AdaptiveDraftLength:
 
     @property
     def _expected_tokens(self) -> float:
-        """Expected number of new tokens of the generation."""
+        """Return the expected number of new tokens of the generation."""
         return min(self._max_new_tokens, max(EXPECTED_NEW_TOKENS, 1.5 * self._new_tokens))
 
     @property
@@ -256,7 +256,7 @@ class AdaptiveDraftLength:
 
     @property
     def _budget(self) -> float:
-        """Seconds that trials may cost in the generation."""
+        """Return seconds that trials may cost in the generation."""
         share = TRIAL_SHARE + min(WON_SHARE * max(0.0, self._model.usual_gain - 1), MOST_SHARE)
         return share * self._model.autoregressive.typical * self._expected_tokens
 

@@ -41,7 +41,7 @@ class Times:
 
     @property
     def typical(self) -> float:
-        """Seconds of a run; evaluated on demand, which is not after every run."""
+        """Return seconds of a run; evaluated on demand, which is not after every run."""
         if self._is_stale:
             self._is_stale = False
             self._typical = sorted(self._last)[(len(self._last) - 1) // 4]
@@ -135,12 +135,12 @@ class SpeedupModel:
 
     @property
     def windows(self) -> dict[int, Times]:
-        """Times of rounds that draft, up to their tokens, by width."""
+        """Return times of rounds that draft, up to their tokens, by width."""
         return self._costs[self.rows].windows
 
     @property
     def autoregressive(self) -> Times:
-        """Times of rounds without drafts."""
+        """Return times of rounds without drafts."""
         return self._costs[self.rows].autoregressive
 
     @property

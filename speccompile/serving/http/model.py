@@ -61,12 +61,12 @@ class ServedModel:
 
     @property
     def failure(self) -> Exception | None:
-        """Error of opening the bundle, or of its engine."""
+        """Return the error of opening the bundle, or of its engine."""
         return self._unopened if self._opened is None else self._opened.service.failure
 
     @property
     def status(self) -> str:
-        """loading | ready | draining | failed"""
+        """Return "loading", "ready", "draining" or "failed"."""
         if self.failure is not None:
             return "failed"
         if self._opened is None:

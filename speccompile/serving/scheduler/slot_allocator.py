@@ -71,7 +71,7 @@ class SlotAllocator:
 
     @property
     def running(self) -> list[ScheduledSequence]:
-        """Sequences that have a slot, in the order of the slots."""
+        """Return sequences that have a slot, in the order of the slots."""
         return [seat.served for seat in self._seats if seat.served is not None]
 
     def choose(self, wanted: ScheduledSequence) -> SlotAssignment:

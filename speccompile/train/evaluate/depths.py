@@ -55,7 +55,7 @@ class DepthCounts:
 
     @property
     def accepted_at_depth(self) -> list[float | None]:
-        """Mean probability that a sampled draft is accepted; None without a place."""
+        """Return the mean probability that a sampled draft is accepted; None without a place."""
         return _shares(self.accepted, self.places)
 
     @property

@@ -56,7 +56,7 @@ class SimulatedDecoding:
 
     @property
     def mean_accepted(self) -> float | None:
-        """New tokens per round, bonus token included; None without a round."""
+        """Return new tokens per round, bonus token included; None without a round."""
         return self.new_tokens / self.rounds if self.rounds else None
 
 

@@ -28,7 +28,7 @@ FOUND: dict[str, torch.Tensor] = {}
 
 
 def grouped(size: int, bits: int, symmetric: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scales and zero points [N, groups]."""
+    """Return scales and zero points [N, groups]."""
     blocks, top = REACH * WEIGHT.reshape(N, -1, size), 2**bits - 1
     if symmetric:
         scales = blocks.abs().amax(2) * 2 / top

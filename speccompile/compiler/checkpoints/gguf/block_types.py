@@ -58,7 +58,7 @@ class CodeKind(NamedTuple):
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of a block's scale and offset."""
+        """Return bytes of a block's scale and offset."""
         return 8 if self.has_offsets else 4
 
 

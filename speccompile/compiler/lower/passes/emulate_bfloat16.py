@@ -54,7 +54,7 @@ def _round(graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
 
 
 def _widened(tensor: ir.TensorProtocol) -> ir.LazyTensor:
-    """Widened while it is written, one weight at a time."""
+    """Yield a weight widened while it is written, one at a time."""
     return ir.LazyTensor(lambda: _widen(tensor), dtype=_FLOAT32, shape=tensor.shape, name=tensor.name)
 
 

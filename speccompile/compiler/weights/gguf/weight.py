@@ -166,7 +166,7 @@ class Reordered(View):
     @property
     @abstractmethod
     def order(self) -> dict[str, Any]:
-        """Parameters of the order, as JSON."""
+        """Return parameters of the order, as JSON."""
 
     @abstractmethod
     def _order(self, part: slice) -> tuple[slice, NDArray[np.int64]]:
