@@ -11,6 +11,7 @@ from speccompile.cli.options import NEW_TOKENS, THREADS, Option
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.cli.table_output import print_table
 from speccompile.errors import SpeccompileError
+from speccompile.progress import LOGGER
 
 if TYPE_CHECKING:
     from speccompile.machine.executor import Executor
@@ -36,6 +37,13 @@ PATH = click.Path(path_type=Path)
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Passes through all methods.")
 @click.option("--threads", **THREADS)
 @click.option("--engine", metavar="NAME", help="Of the recipe; by default the first for this machine's processor.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0),
+    default=4.0,
+    show_default=True,
+    help="End with the table so far after this time; 0: measure all.",
+)
 @click.option("--keep-all", is_flag=True, help="Measure every method in full, also those that cannot win.")
 @click.option("--adaptive", is_flag=True, help="Draft as far as it pays, as `generate` does, and not always in full.")
 @sampling_options
@@ -70,7 +78,9 @@ def command(
     is 1 when a method that must not change tokens does. A method that the recipe cannot have says why, and the others
     go on.
 
-    Ctrl-C prints the table so far, marked as incomplete, with exit code 130.
+    After --minutes the table so far is printed, marked as incomplete, and says which methods were not measured: one
+    method of each kind comes before further lengths and trees of the recipe's own. Ctrl-C prints it too, with exit code
+    130.
 
     Rounds draft in full unless --adaptive says otherwise: so a method that loses shows by how much. What a drafter
     learns in a pass it keeps from question to question, as in use; every pass begins with nothing learned.
@@ -94,7 +104,8 @@ def command(
                   as those of `speccompile bench`
       options     {prompts, max_new_tokens, repeats, draft_length, decoding},
                   and the options of sampling that were given
-      complete    false after Ctrl-C
+      complete    false where not all was measured
+      ended       why not: time, interrupted; else null
       ways        the methods, the highest ratio first, autoregressive among them
         name, kind, settings, exact, method, tree, drafts, depth, passes
                   kind: of a cascade as "model then prompt_lookup"; settings:
@@ -119,7 +130,7 @@ def command(
       dropped     [{name, settings, exact, passes, prompts, tokens_per_second,
                   mean_accepted, ratio, ratio_at_most, best, best_ratio,
                   differences}]: best had best_ratio on these prompts
-      unmeasured  names of methods that Ctrl-C left out
+      unmeasured  names of methods that were left out for that
       refused     [{name, settings, reason, hint}]
       pictures    as that of `speccompile bench`, of the bundle without a
                   drafter: all methods have its target
@@ -160,6 +171,11 @@ def command(
             f"what was measured is kept in {job.store.folder}: the same command goes on from it"
         ) from stop
     _show(found, html, as_json=as_json)
+    if not found.complete:
+        LOGGER.warning(
+            "note: the time is up; the same command goes on from what is kept in %s, --minutes 0 until all is measured",
+            job.store.folder,
+        )
     _check(found)
 
 

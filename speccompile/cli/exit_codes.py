@@ -1,7 +1,6 @@
 """Conversion of exceptions to exit codes. Data goes to stdout, messages go to stderr."""
 
 import errno
-import os
 import re
 import signal
 import sys
@@ -17,6 +16,7 @@ import click
 
 from speccompile.cli.error_codes import COMMAND_LINE, DEFECT, OUT_OF_MEMORY, code_of, find
 from speccompile.cli.progress_output import progress_on_stderr
+from speccompile.cli.standard_streams import STDOUT, drop_output
 from speccompile.errors import DEFECT_EXIT_CODE, BuildError, SpeccompileError, UsageError
 from speccompile.extras import install_hint, missing_package
 from speccompile.machine.resource_errors import out_of_memory_message, tightest_memory_limit
@@ -53,7 +53,7 @@ def run(group: click.Group, arguments: Sequence[str] | None) -> int:
             cause = interrupt if isinstance(interrupt, KeyboardInterrupt) else interrupt.__cause__
             return _fail(f"interrupted; {kept}", None, interrupt_code(cause), name="")
         except ReaderLeftError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+            drop_output()
             return SIGNAL + signal.SIGPIPE
         except Exception as error:  # `_report` treats an unknown error as a defect of speccompile
             return _report(error)
@@ -77,6 +77,8 @@ def _report(error: Exception) -> int:
             return _report(missing_package(name, purpose="this command"))
         case OSError(errno=int(number), strerror=str(reason)):
             where = f"{error.filename}: " if error.filename else ""
+            if error.filename == STDOUT:
+                drop_output()
             return _fail(f"{where}{reason}", OS_HINTS.get(number), 1, code=code_of(error))
         case _:
             trace = "".join(traceback.format_exception(error)).rstrip()

@@ -14,6 +14,7 @@ from speccompile import __version__
 from speccompile.cli import exit_codes
 from speccompile.cli.progress_options import progress_options, with_progress_options
 from speccompile.cli.standard_streams import (
+    name_in_errors,
     read_utf8_instead_of_ascii,
     replace_closed_streams,
     start_again_with_utf8,
@@ -118,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         start_again_with_utf8()
         replace_closed_streams()
         read_utf8_instead_of_ascii(sys.stdin)
+        sys.stdout = name_in_errors(sys.stdout)
     gc.set_threshold(100_000, 20, 20)  # fewer collections make the import of torch and transformers 20 % faster
     code = exit_codes.run(group, arguments)
     if arguments is None:

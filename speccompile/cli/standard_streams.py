@@ -2,9 +2,10 @@
 than ASCII."""
 
 import codecs
+import io
 import os
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 
 def replace_closed_streams() -> None:
@@ -18,6 +19,41 @@ def replace_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
             opened = open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
             setattr(sys, name, opened)
+
+
+STDOUT = "stdout"
+
+
+def drop_output() -> None:
+    """Let the null device take what is left to write to stdout: the flush at exit would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _NamedStream(io.FileIO):
+    """Standard stream whose errors name it, as those of files do. label: its name."""
+
+    def __init__(self, number: int, label: str) -> None:
+        super().__init__(number, "wb", closefd=False)
+        self._label = label
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = self._label
+            raise
+
+
+def name_in_errors(stdout: TextIO) -> TextIO:
+    """Return a stream in place of stdout whose errors, such as that of a full disk, name it."""
+    stdout.flush()
+    raw = _NamedStream(stdout.fileno(), STDOUT)
+    is_buffered = isinstance(stdout.buffer, io.BufferedIOBase)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw) if is_buffered else raw,
+        encoding=stdout.encoding, errors=stdout.errors, line_buffering=bool(stdout.line_buffering),
+        write_through=not is_buffered,
+    )  # fmt: skip
 
 
 def start_again_with_utf8() -> None:

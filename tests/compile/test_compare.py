@@ -19,7 +19,7 @@ def compare(built, cli, tmp_path):
     def run(methods, *arguments):
         (tmp_path / "methods.yaml").write_text(methods)
         options = ["--prompts", tmp_path / "questions.jsonl", "--methods", tmp_path / "methods.yaml", "--threads", 1]
-        options += ["--output", tmp_path / "out", "--max-new-tokens", 8, "--json"]
+        options += ["--output", tmp_path / "out", "--max-new-tokens", 8, "--minutes", 0, "--json"]
         code, out, err = cli("compare", built("lookup_3").folder, *options, *arguments)
         return code, json.loads(out) if out else None, err
 

@@ -110,7 +110,7 @@ def test_it_is_compared_and_tuned(folder: Path) -> None:
     (folder / "ways.yaml").write_text("echo-3: {kind: echo, tokens: 3, period: 1}\n")
     done = run(
         folder,
-        ["compare", "recipe.yaml", "--ways", "ways.yaml", "--output", "ways", *PROMPTS],
+        ["compare", "recipe.yaml", "--ways", "ways.yaml", "--output", "ways", "--minutes", "0", *PROMPTS],
         ["tune", "recipe.yaml", "--drafts", "2,4", *PROMPTS[:4], "--threads", "1", "--json"],
     )
     outputs = said(done)

@@ -143,7 +143,7 @@ def test_a_comparison_counts_what_one_here_counts(built, tmp_path):
 
     def compare(*command: str, output: str) -> dict:
         options = ("--prompts", tmp_path / "prompts.jsonl", "--ways", tmp_path / "ways.yaml", "--repeats", 1)
-        options += ("--max-new-tokens", 8, "--threads", 1, "--output", tmp_path / output, "--json")
+        options += ("--max-new-tokens", 8, "--threads", 1, "--output", tmp_path / output, "--minutes", 0, "--json")
         code, out = run(*command, built("lookup_3").folder, *options)
         assert code == 0
         return json.loads(out)

@@ -27,7 +27,7 @@ def test_compare_shows_the_drafters_of_a_small_task(task, methods, least, cli, t
     assert make_task(task, tmp_path, 1000) > 0.95
     (tmp_path / "methods.json").write_text(json.dumps({each: METHODS[each] for each in methods}))
     options = ["--prompts", tmp_path / "prompts.jsonl", "--methods", tmp_path / "methods.json", "--keep-all", "--json"]
-    options += ["--output", tmp_path / "out", "--max-new-tokens", 40, "--repeats", 1, "--threads", 1]
+    options += ["--output", tmp_path / "out", "--max-new-tokens", 40, "--repeats", 1, "--threads", 1, "--minutes", 0]
     code, out, err = cli("compare", tmp_path / "recipe.yaml", *options)
     assert code == 0, err
     shown = {each["name"]: each for each in json.loads(out)["ways"]}

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import click
 import pytest
@@ -236,6 +237,17 @@ def test_a_reader_that_leaves_is_no_error(make_recipe):
     run = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert (run.returncode, run.stderr) == (128 + signal.SIGPIPE, "")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_error_of_stdout_names_it(make_recipe, unbuffered):
+    command = [sys.executable, "-c", "from speccompile.cli import main; main()", "-q", "plan", str(make_recipe())]
+    with Path("/dev/full").open("w") as full:
+        run = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    assert (run.returncode, run.stderr.splitlines()[0]) == (1, "error: stdout: No space left on device")
 
 
 @pytest.mark.parametrize("closed", [0, 1, 2])

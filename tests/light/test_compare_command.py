@@ -111,9 +111,10 @@ def test_other_tokens_of_an_exact_method_are_an_error(compare):
 def test_an_interrupt_leaves_the_table_so_far(compare, tmp_path):
     code, out, err = compare(Stopped(2), "--html", tmp_path / "x.html")
     assert (code, rows(out)) == (130, ["lookup", "autoregressive"])
-    marked = "INCOMPLETE, interrupted: every method below has at least 1 of 3 passes; not measured: drafter"
-    assert marked in out
-    assert marked in (tmp_path / "x.html").read_text()
+    marked = "INCOMPLETE, interrupted: every method below has at least 1 of 3 passes"
+    assert (marked in out, "drafter: not measured: interrupted" in out) == (True, True)
+    page = (tmp_path / "x.html").read_text()
+    assert (marked in page, "not measured: interrupted" in page) == (True, True)
     assert f"interrupted; what was measured is kept in {tmp_path / 'out'}" in err
     assert "the same command goes on from it" in err
     code, out, _ = compare(Stopped(3), "--json")  # goes on
@@ -126,6 +127,44 @@ def test_an_interrupt_leaves_the_table_so_far(compare, tmp_path):
     }
     code, out, _ = compare(Workshop())
     assert (code, "INCOMPLETE" in out) == (0, False)
+
+
+class Slow(Workshop):
+    """A workshop whose nth measurement, from 0, takes an hour."""
+
+    def __init__(self, at: int, monkeypatch) -> None:
+        super().__init__()
+        self.at, self.patch = at, monkeypatch
+
+    def measure(self, job):
+        if len(self.measured) == self.at:
+            later = perf_counter() + 3600
+            self.patch.setattr("speccompile.measure.compare.limit.perf_counter", lambda: later)
+        return super().measure(job)
+
+
+def test_a_time_limit_leaves_the_table_so_far_and_names_what_was_not_measured(compare, monkeypatch):
+    with monkeypatch.context() as clock:
+        code, out, err = compare(Slow(1, clock), "--minutes", 10)
+    assert (code, rows(out)) == (0, ["lookup", "autoregressive"])
+    assert "INCOMPLETE, the time is up (--minutes): every method below has at least 1 of 3 passes" in out
+    assert "drafter: not measured: time" in out
+    assert "after 10 min it ends with the table so far (--minutes)" in err
+    assert "note: the time is up; the same command goes on from " in err
+    with monkeypatch.context() as clock:
+        code, out, _ = compare(Slow(0, clock), "--json")  # its first measurement is that of drafter
+        printed = json.loads(out)
+    assert (code, printed["complete"], printed["ended"], printed["unmeasured"]) == (0, False, "time", [])
+    assert [method["passes"] for method in printed["ways"]] == [1, 1, 1]
+    code, out, err = compare(Workshop(), "--minutes", 0)
+    assert (code, "INCOMPLETE" in out, "--minutes" in err) == (0, False, False)
+
+
+def test_a_time_limit_before_any_figures_is_refused(compare, tmp_path):
+    workshop = Workshop()
+    code, out, err = compare(workshop, "--minutes", 1e-9)
+    assert (code, out, workshop.built) == (2, "", [])
+    assert "--minutes: received 1e-09, expected enough to build and measure the bundle without a drafter" in err
 
 
 def test_an_interrupt_before_any_figures_has_no_table(compare):
@@ -164,11 +203,12 @@ def test_the_live_table_is_sorted_and_says_why_a_method_was_dropped(board):
 
 
 def test_a_first_build_that_takes_long_makes_the_guess_longer(board, monkeypatch):
-    before, later = board.seconds_left, perf_counter() + 200
+    before, later = board.seconds_needed, perf_counter() + 200
     monkeypatch.setattr("speccompile.measure.compare.board.perf_counter", lambda: later)
-    assert board.seconds_left == pytest.approx(10 * before, rel=0.05)
+    assert board.seconds_needed == pytest.approx(10 * before, rel=0.05)
+    assert board.seconds_left < 60 * 4 < 10 * before
     board.built("lookup")
-    assert board.seconds_left < 10 * before
+    assert board.seconds_needed < 10 * before
 
 
 class Terminal(io.StringIO):

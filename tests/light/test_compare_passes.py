@@ -3,6 +3,7 @@
 import json
 import signal
 from dataclasses import replace
+from time import perf_counter
 from unittest.mock import patch
 
 import pytest
@@ -12,6 +13,7 @@ from speccompile.errors import BundleError, EngineError
 from speccompile.measure.bench.groups import OVERALL
 from speccompile.measure.compare import subprocess_job
 from speccompile.measure.compare.dropping import FREEDOM, Leader
+from speccompile.measure.compare.limit import TimeIsUpError, TimeLimit
 from speccompile.measure.compare.passes import MeasuredPass, PassRequest, interleaved, measure_method, run_pass
 from tests.light.fake_bundle import toy_manifest, toy_tokenizer, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
@@ -120,6 +122,17 @@ def test_what_another_process_raises_is_raised_here(tmp_path, monkeypatch):
         signal.signal(signal.SIGINT, before)
     assert caught.value.hint
     assert ended == [-signal.SIGINT]
+
+
+def test_a_process_ends_when_the_time_is_up(tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 60\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    start = perf_counter()
+    with pytest.raises(TimeIsUpError):
+        measure_method(job(tmp_path / "toy"), limit=TimeLimit(0.1))
+    assert perf_counter() - start < 30
 
 
 @pytest.mark.parametrize(

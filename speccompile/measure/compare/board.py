@@ -9,6 +9,7 @@ from typing import Any
 
 from speccompile.measure.compare.dropping import Verdict
 from speccompile.measure.compare.estimate import FIRST_BUILD, STAYING, Estimate, duration
+from speccompile.measure.compare.limit import TimeLimit
 from speccompile.measure.compare.methods import AUTOREGRESSIVE
 from speccompile.measure.compare.passes import MeasuredPass
 from speccompile.progress import LOGGER
@@ -45,9 +46,9 @@ class Row:
 class Board:
     """Rows and times. It logs one line per finished method; `rows` are what a live table shows."""
 
-    def __init__(self, names: Sequence[str], prompts: int, estimate: Estimate) -> None:
+    def __init__(self, names: Sequence[str], prompts: int, estimate: Estimate, limit: TimeLimit) -> None:
         self.rows = {name: Row(name) for name in names}
-        self.prompts, self.estimate = prompts, estimate
+        self.prompts, self.estimate, self.limit = prompts, estimate, limit
         self.changed: Callable[[], None] = lambda: None
         """Called after every change."""
         self._current: Row | None = None
@@ -60,7 +61,13 @@ class Board:
 
     @property
     def seconds_left(self) -> float:
-        """Return the estimated seconds until the comparison ends."""
+        """Return the estimated seconds until the comparison ends, by its limit at the latest."""
+        needed, left = self.seconds_needed, self.limit.left
+        return needed if left is None else min(needed, left)
+
+    @property
+    def seconds_needed(self) -> float:
+        """Return the estimated seconds until all is measured."""
         alive = [row for row in self.rows.values() if row.state not in (DROPPED, REFUSED)]
         again = sum(max(self.estimate.repeats - row.passes, 0) for row in alive if row.passes)
         first = sum(not row.passes for row in alive)
@@ -77,9 +84,12 @@ class Board:
 
     def start(self) -> None:
         """Show the plan of the comparison, and an estimate of its time."""
+        limit = self.limit.seconds
         LOGGER.info(
             "comparing %d methods on %d prompts, at most %d times, as long as a method may win: about %s, a guess that "
-            "the first ones refine", len(self.rows), self.prompts, self.estimate.repeats, duration(self.seconds_left),
+            "the first ones refine%s", len(self.rows), self.prompts, self.estimate.repeats,
+            duration(self.seconds_needed),
+            "" if limit is None else f"; after {duration(limit)} it ends with the table so far (--minutes)",
         )  # fmt: skip
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
         if load > BUSY * cores:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.from_recipe import build_plan
+from speccompile.measure.compare.limit import TimeLimit
 from speccompile.measure.compare.methods import AUTOREGRESSIVE, Method
 from speccompile.measure.compare.subprocess_job import Subprocess, Watch, run_apart, serve
 from speccompile.measure.tune.space import TunedRecipe
@@ -21,9 +22,9 @@ class Builder:
     """Builder of methods for the source's engine, without proofs. One process imports once and builds all of them, if
     the target is small. Used in a `with` block."""
 
-    def __init__(self, source: TunedRecipe, *, remember: bool, watch: Watch) -> None:
-        """remember: use the build cache. watch: receives the events of the process."""
-        self._source, self._remember, self._watch = source, remember, watch
+    def __init__(self, source: TunedRecipe, *, remember: bool, watch: Watch, limit: TimeLimit) -> None:
+        """remember: use the build cache. watch: receives the events of the process. limit: ends it."""
+        self._source, self._remember, self._watch, self._limit = source, remember, watch, limit
         self._process = Subprocess(__name__)
         self._keeps = source.plan.target.facts.weight_bytes <= MOST_KEPT
 
@@ -35,9 +36,8 @@ class Builder:
 
     def build(self, method: Method, output: Path) -> None:
         """Build a method's bundle. Raise as `build_method` does."""
-        self._process.run(
-            _job(self._source, method, output, remember=self._remember), f"building {method.name}", self._watch
-        )
+        job = _job(self._source, method, output, remember=self._remember)
+        self._process.run(job, f"building {method.name}", self._watch, self._limit)
         if not self._keeps:
             self._process.close()
 

@@ -35,20 +35,21 @@ class Estimate:
     def left(self, builds: int, first: int, staying: float) -> float:
         """Return the seconds that are left. builds, first: methods without a bundle, without a first pass; staying:
         later passes of methods that stay by now."""
-        return self._building(builds) + first * self._first() + self._more(first, staying) * self._whole()
+        return self._building(builds) + first * self._first() + self._more(first, staying) * self.whole()
 
     def _building(self, builds: int) -> float:
         if self.builds:
             return builds * fmean(self.builds[1:] or self.builds)
         return FIRST_BUILD + builds * BUILD + self.weights / BUILD_RATE if builds else 0.0
 
-    def _whole(self) -> float:
+    def whole(self) -> float:
+        """Return the seconds of a complete pass."""
         if self.later:
             return fmean(self.later)
         return START + 2 * self.tokens * (TOKEN + self.weights / TOKEN_RATE)
 
     def _first(self) -> float:
-        return fmean(self.first) if self.first else DROPPED * self._whole()
+        return fmean(self.first) if self.first else DROPPED * self.whole()
 
     def _more(self, first: int, staying: float) -> float:
         """Return the expected number of later passes."""

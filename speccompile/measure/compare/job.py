@@ -12,6 +12,7 @@ from speccompile.errors import UsageError
 from speccompile.machine.system import processor
 from speccompile.measure.compare.board import Board
 from speccompile.measure.compare.estimate import Estimate
+from speccompile.measure.compare.limit import TimeLimit
 from speccompile.measure.compare.methods import AUTOREGRESSIVE, Method, check_comparable, default_methods, read_methods
 from speccompile.measure.compare.store import Store
 from speccompile.measure.tune.space import TunedRecipe
@@ -25,7 +26,7 @@ FORMAT = 2
 class Options:
     """Options of a comparison. methods: a file of methods, None for the default ones. index: see
     `methods.default_methods`. output: build/<name>-methods by default. drop: stop measuring methods that cannot win.
-    sampling: options of `Bundle.generate_batch`, None if not given."""
+    minutes: time limit of a run, 0 for none. sampling: options of `Bundle.generate_batch`, None if not given."""
 
     prompts: Path
     methods: Path | None = None
@@ -38,6 +39,7 @@ class Options:
     adaptive: bool = False
     remember: bool = True
     drop: bool = True
+    minutes: float = 4.0
     sampling: dict[str, Any] = field(default_factory=dict)
 
 
@@ -67,10 +69,11 @@ class Comparison:
         return cls(source, options, (plain, *methods), tuple(questions), Store(output))
 
     def board(self) -> Board:
-        """Return a new board for one run."""
+        """Return a new board for one run, whose time limit begins now."""
         tokens = self.options.max_new_tokens * sum(len(question.turns) for question in self.questions)
         estimate = Estimate(self.source.plan.target.facts.weight_bytes, tokens, self.options.repeats)
-        return Board([method.name for method in self.methods], len(self.questions), estimate)
+        limit = TimeLimit(60 * self.options.minutes or None)
+        return Board([method.name for method in self.methods], len(self.questions), estimate, limit)
 
     def plan(self, method: Method) -> Plan:
         """Return the plan of a method. Raise RecipeError or CheckpointError if the recipe cannot have it."""

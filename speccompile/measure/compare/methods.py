@@ -49,15 +49,17 @@ A variant that a kind itself declares stays, and its row shows why it is impossi
 
 
 def default_methods(source: TunedRecipe, index: Path | None = None) -> list[Method]:
-    """Return the variants of the recipe's own drafter and of all kinds, without equal drafters.
+    """Return the recipe's own drafter, variants of all kinds, and then further ones of its own, without equal drafters:
+    a comparison whose time is short has one of each kind first.
 
     index: an index that `speccompile index` wrote."""
+    own: list[Method] = []
     found: list[Method] = []
     plans: list[DrafterPlan] = []
     others = [(kind, each) for kind, family in DRAFTING_METHODS.items() for each in family.compare_variants]
     for kind, tried in [*((None, each) for each in OWN), *others]:
         method = _own(source, tried) if kind is None else _other(source, kind, tried, index)
-        if method is None or method.name in [each.name for each in found]:
+        if method is None or method.name in [each.name for each in own + found]:
             continue
         try:
             drafter = source.planned(*method.settings).drafter
@@ -69,8 +71,8 @@ def default_methods(source: TunedRecipe, index: Path | None = None) -> list[Meth
             if drafter in plans:
                 continue
             plans.append(drafter)
-        found.append(method)
-    return found
+        (own if kind is None else found).append(method)
+    return [*own[:1], *found, *own[1:]]
 
 
 def replaced(source: TunedRecipe, section: Mapping[str, Any]) -> tuple[str, ...]:

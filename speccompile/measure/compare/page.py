@@ -84,7 +84,8 @@ def _tables(comparison: ComparisonReport) -> Iterator[tuple[str, Table]]:
     measured: list[MethodReport | DroppedMethod] = [*comparison.ways, *comparison.dropped]
     settings = [(method.name, " ".join(method.settings) or "as the recipe has it") for method in measured]
     yield "Settings", [("method", "settings of the recipe"), *settings]
-    yield "Left out", [("method", "why"), *((each.name, each.reason) for each in comparison.refused)]
+    unmeasured = [(name, f"not measured: {comparison.ended}") for name in comparison.unmeasured]
+    yield "Left out", [("method", "why"), *((each.name, each.reason) for each in comparison.refused), *unmeasured]
     if comparison.published["tables"]:
         title = f"{comparison.published['benchmark']}: {comparison.published['settings']}"
         yield f"{title}; {comparison.published['source']}", published_table(comparison)

@@ -21,7 +21,8 @@ from speccompile.measure.bench.run import COST_REPEATS
 from speccompile.measure.bench.sources import example
 from speccompile.measure.bench.timed import Timed, generate_timed
 from speccompile.measure.compare.dropping import Leader, Verdict, judge
-from speccompile.measure.compare.subprocess_job import Watch, run_apart, serve
+from speccompile.measure.compare.limit import TimeLimit
+from speccompile.measure.compare.subprocess_job import UNLIMITED, Watch, run_apart, serve
 from speccompile.runtime import Bundle, Generation
 
 
@@ -191,11 +192,11 @@ def _costs(bundle: Bundle, context: int) -> GraphCosts:
     return measure_costs(bundle, widths, context=context, repeats=COST_REPEATS)
 
 
-def measure_method(job: PassRequest, watch: Watch | None = None) -> MeasuredPass:
-    """Run a pass in a separate process. watch: see `Subprocess.run`. Raise the errors of `run_pass`, and EngineError if
-    the process ended without an answer."""
+def measure_method(job: PassRequest, watch: Watch | None = None, limit: TimeLimit = UNLIMITED) -> MeasuredPass:
+    """Run a pass in a separate process. watch, limit: see `Subprocess.run`, whose errors it raises beside those of
+    `run_pass`."""
     about = f"measuring {Path(job.bundle).name}"
-    return MeasuredPass.from_json(run_apart(__name__, job.to_json(), about, watch), job.bundle)
+    return MeasuredPass.from_json(run_apart(__name__, job.to_json(), about, watch, limit), job.bundle)
 
 
 if __name__ == "__main__":

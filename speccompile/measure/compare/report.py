@@ -26,6 +26,9 @@ from speccompile.measure.compare.merge import differences_of, merge_passes
 from speccompile.measure.compare.methods import AUTOREGRESSIVE, Method
 from speccompile.measure.compare.passes import MeasuredPass
 
+INTERRUPTED, TIME = "interrupted", "time"
+"""Reasons why a comparison ended before all was measured."""
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -136,9 +139,9 @@ class MethodReport:
 
 @dataclass(frozen=True)
 class ComparisonReport:
-    """Report of the whole comparison. complete: False for an interrupted one. ways: methods that ran all questions,
-    the highest ratio first. unmeasured: names of those that an interrupt left out. best: task -> name of the method
-    with the highest ratio among those that keep the tokens. published: Spec-Bench's tables, reduced to those methods.
+    """Report of the whole comparison. complete: all was measured; ended: else why not. ways: methods that ran all
+    questions, the highest ratio first. unmeasured: names of those that were left out for that. best: task -> name of
+    the method with the highest ratio of those that keep tokens. published: Spec-Bench's tables, reduced to these.
     pictures: the target's quality behind pictures, which all methods share; None for a target that does not see.
     """
 
@@ -151,6 +154,7 @@ class ComparisonReport:
     conversation: str | None
     options: dict[str, Any]
     complete: bool
+    ended: str | None
     ways: tuple[MethodReport, ...]
     dropped: tuple[DroppedMethod, ...]
     unmeasured: tuple[str, ...]
@@ -186,7 +190,7 @@ def make_comparison(
     *,
     dropped: Sequence[DroppedMethod] = (),
     unmeasured: Sequence[str] = (),
-    complete: bool = True,
+    ended: str | None = None,
 ) -> ComparisonReport:
     """Return the report. passes: the passes of every method that ran all questions."""
     plain = next(found[0] for method, found in passes.items() if method.name == AUTOREGRESSIVE)
@@ -202,7 +206,8 @@ def make_comparison(
         kernels=plain.kernels,
         conversation=plain.conversation,
         options=dict(options),
-        complete=complete,
+        complete=ended is None,
+        ended=ended,
         ways=tuple(methods),
         dropped=tuple(sorted(dropped, key=lambda each: -each.ratio)),
         unmeasured=tuple(unmeasured),

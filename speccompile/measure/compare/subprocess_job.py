@@ -13,16 +13,21 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import IO, Any
 
 from speccompile import errors
 from speccompile.errors import EngineError, SpeccompileError
+from speccompile.measure.compare.limit import TimeLimit
 from speccompile.progress import LOGGER
 
 Event = Mapping[str, Any]
 Watch = Callable[[Event], None]
 """Function that receives the events of a job: {"log": message, "level": number}, or what the job itself tells."""
+
+UNLIMITED = TimeLimit(None)
 
 PATIENCE = 5.0
 """Seconds that an interrupted process has to clean up."""
@@ -46,12 +51,12 @@ class Subprocess:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, job: Mapping[str, Any], about: str, watch: Watch | None = None) -> Any:
+    def run(self, job: Mapping[str, Any], about: str, watch: Watch | None = None, limit: TimeLimit = UNLIMITED) -> Any:
         """Run a job and return its result. job, result: plain JSON values. about: description of the job, for messages.
-        watch: receives its events; by default log messages are logged here.
+        watch: receives its events; by default log messages are logged here. limit: ends the process when it passes.
 
         Raise the SpeccompileError of the job, its OSError of a full disk, and EngineError if the process ended without
-        an answer; the next job then starts a new process.
+        an answer, or TimeIsUpError if the limit ended it; the next job then starts a new process.
         """
         process = self._process or self._start()
         assert process.stdin is not None
@@ -61,9 +66,12 @@ class Subprocess:
             process.stdin.flush()
         except BrokenPipeError:
             pass  # it has ended already: reading finds no answer
-        answer = _answer(process.stdout, watch or _log)
+        with _ended_by(limit, process):
+            answer = _answer(process.stdout, watch or _log)
         if answer is None:
-            raise self._ended(about)
+            error = self._ended(about)
+            limit.check()
+            raise error
         if "error" in answer:
             raise _error(**answer["error"])
         if "os_error" in answer:
@@ -108,10 +116,12 @@ class Subprocess:
         )
 
 
-def run_apart(module: str, job: Mapping[str, Any], about: str, watch: Watch | None = None) -> Any:
+def run_apart(
+    module: str, job: Mapping[str, Any], about: str, watch: Watch | None = None, limit: TimeLimit = UNLIMITED
+) -> Any:
     """Run one job of a module in a new process, and return its result. See `Subprocess.run`."""
     with Subprocess(module) as process:
-        return process.run(job, about, watch)
+        return process.run(job, about, watch, limit)
 
 
 def serve(act: Callable[[dict[str, Any], Watch], Any]) -> None:
@@ -184,6 +194,21 @@ def _stop(process: "subprocess.Popen[str]") -> None:
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def _ended_by(limit: TimeLimit, process: "subprocess.Popen[str]") -> Iterator[None]:
+    """End the process if the limit passes inside a `with` block, as an interrupt does."""
+    if limit.left is None:
+        yield
+        return
+    timer = threading.Timer(limit.left, _stop, [process])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _close(stream: IO[Any] | None) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from speccompile.measure.bench.table import cell
-from speccompile.measure.compare.report import ComparisonReport, DroppedMethod, MethodReport
+from speccompile.measure.compare.report import TIME, ComparisonReport, DroppedMethod, MethodReport
 
 Table = list[tuple[str, ...]]
 """Rows of cell texts; the first row is the header."""
@@ -111,8 +111,8 @@ def incomplete_lines(comparison: ComparisonReport) -> Iterator[str]:
     """Yield what an interrupted comparison lacks."""
     if not comparison.complete:
         passes = f"{min(method.passes for method in comparison.ways)} of {comparison.options['repeats']} passes"
-        missing = f"; not measured: {', '.join(comparison.unmeasured)}" if comparison.unmeasured else ""
-        yield f"INCOMPLETE, interrupted: every method below has at least {passes}{missing}"
+        why = "the time is up (--minutes)" if comparison.ended == TIME else comparison.ended
+        yield f"INCOMPLETE, {why}: every method below has at least {passes}"
 
 
 _SAID = ("prompts", "max_new_tokens", "repeats", "decoding", "draft_length")
@@ -164,10 +164,12 @@ def depth_shares(method: MethodReport, deepest: int) -> list[float | None]:
 
 
 def refusal_lines(comparison: ComparisonReport) -> Iterator[str]:
-    """Yield a line for every method that could not be built or measured."""
+    """Yield a line for every method that could not be built or measured, or was not."""
     for each in comparison.refused:
         reason = each.reason if len(each.reason) <= MOST_REASON else f"{each.reason[:MOST_REASON]}..."
         yield f"{each.name}: left out: {reason}"
+    for name in comparison.unmeasured:
+        yield f"{name}: not measured: {comparison.ended}"
 
 
 def published_lines(comparison: ComparisonReport) -> Iterator[str]:

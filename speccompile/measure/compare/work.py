@@ -53,11 +53,14 @@ class Work:
     def do(self, methods: Sequence[Method], number: int) -> None:
         """Run one pass of each method that needs it.
 
-        On this machine a method is built and measured before the next one, which must then beat the best before it."""
+        On this machine a method is built and measured before the next one, which must then beat the best before it.
+        Raise TimeIsUpError where the time is up, or too short for one more later pass."""
+        limit, estimate = self._board.limit, self._board.estimate
         if number > 1:
             self._drop(number - 1)
         wanted = self._possible([method for method in methods if len(self.found[method]) < number])
         for group in [[method] for method in wanted] if self._is_local else [wanted]:
+            limit.check(estimate.whole() if number > 1 else 0.0)
             self._build_missing(group)
             self._measure_all(self._possible(group), number)
 
