@@ -23,8 +23,8 @@ class Whims(LatencyEstimates):
         super().__init__()
         self._random = random
 
-    def chunk(self) -> int | None:
-        return self._random.choice([None, 1, 2, 5, 16])
+    def chunk(self, taken: int = 0) -> int | None:
+        return self._random.choice([0, 1, 5] if taken else [None, 1, 2, 5, 16])
 
     def pays_to_copy(self, tokens: int) -> bool:
         return self._random.random() < 0.7

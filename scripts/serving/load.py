@@ -4,15 +4,17 @@
     scripts/serving/setup build/serving       # once: environments of guidellm, aiperf and llama.cpp
     .venv/bin/python scripts/serving/load.py build/demo build/serving --tokenizer recipes/demo/target > figures.json
 
-BUNDLE is served with speculation, then without, then by `speccompile-native serve` where it is compiled. Each tool asks
-/v1/completions for streams, with so many users at once, each of whom asks again when it has been answered. Prompts are
-a file's own, of real text: random ones misjudge speculation. The machine's load before each run is in the JSON: on a
-busy machine nothing here means much.
+BUNDLE is served with speculation, then without, then both by `speccompile-native serve` where it is compiled. Each tool
+asks /v1/completions for streams, with so many users at once, each of whom asks again when it has been answered. Prompts
+are a file's own, of real text: random ones misjudge speculation. The machine's load before each run is in the JSON: on
+a busy machine nothing here means much.
 
 Where FOLDER has llama_cpp, the target, a Llama, is then served by llama-server, in float32 or in --weights: as many
 slots as the bundle has rows, each as long, as many threads, greedy where the bundle is, all else as it is by default:
 keys and values in float16, for one. With --drafter it is served once more, and that model drafts: recipes/demo/drafter
-is the demo's.
+is the demo's. llama-server keeps texts that have left their slots, in up to 8 GB of memory. It does so only with
+--keep-texts, which gives our servers a folder for them (`--sessions`). openvino is the engine inside OpenVINO Model
+Server, over the model in --openvino: see openvino_engine.py; it always keeps what texts begin with.
 
 Columns: requests per second; milliseconds to the first token, median and 95th percentile; milliseconds for each token
 behind the first, median and 95th percentile over requests. `--tool plain` is a client of our own, which needs no
@@ -36,13 +38,21 @@ import tool_aiperf
 import tool_guidellm
 import tool_plain
 from figures import Figures, Job
-from servers import Server, serving, serving_llama_cpp
+from servers import OURS, Server, serving, serving_llama_cpp, serving_openvino
 from write_gguf import WEIGHTS
 
 from speccompile.native.locate import locations
 
 TOOLS = {"plain": tool_plain.measure, "guidellm": tool_guidellm.measure, "aiperf": tool_aiperf.measure}
-MODES = ("speculative", "autoregressive", "native", "llama.cpp", "llama.cpp, draft")
+MODES = (
+    "speculative",
+    "autoregressive",
+    "native",
+    "native, autoregressive",
+    "openvino",
+    "llama.cpp",
+    "llama.cpp, draft",
+)
 
 Serving = Callable[[], AbstractContextManager[Server]]
 
@@ -91,6 +101,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=24, help="of each run")
     parser.add_argument("--tokens", type=int, default=64, help="new ones of each request")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--keep-texts", action="store_true", help="prompts go on from any text that was served before")
+    parser.add_argument("--openvino", type=Path, metavar="FOLDER", help="a model that openvino_engine.py has converted")
     parser.add_argument("--weights", choices=WEIGHTS, default="F32", help="of llama.cpp's matrices; give the bundle's")
     return parser.parse_args()
 
@@ -98,21 +110,29 @@ def _arguments() -> argparse.Namespace:
 def _modes(arguments: argparse.Namespace, scratch: Path) -> dict[str, Serving]:
     """Return those that were asked for and can run, each with how it is served."""
     threads = ["--threads", str(arguments.threads)]
-    found: dict[str, Serving] = {
-        "speculative": partial(serving, arguments.bundle, threads),
-        "autoregressive": partial(serving, arguments.bundle, ["--autoregressive", *threads]),
-    }
+
+    def ours(name: str, *options: str, program: tuple[str, ...] = OURS) -> Serving:
+        kept = ["--sessions", str(scratch / name)] if arguments.keep_texts else []
+        return partial(serving, arguments.bundle, [*options, *threads, *kept], program)
+
+    found = {"speculative": ours("speculative"), "autoregressive": ours("autoregressive", "--autoregressive")}
     native = locations()
     if native.command and native.onnxruntime:
-        own = [*threads, "--onnxruntime", str(native.onnxruntime)]
-        found["native"] = partial(serving, arguments.bundle, own, (str(native.command),))
+        own, program = ("--onnxruntime", str(native.onnxruntime)), (str(native.command),)
+        found["native"] = ours("native", *own, program=program)
+        found["native, autoregressive"] = ours("native-autoregressive", "--autoregressive", *own, program=program)
+    if arguments.openvino:
+        python, log = arguments.folder / "openvino" / "bin" / "python", scratch / "openvino.log"
+        found["openvino"] = partial(
+            serving_openvino, python, arguments.openvino, arguments.bundle, arguments.threads, log
+        )
     wanted = set(arguments.mode or MODES)
     if (arguments.folder / "llama_cpp" / "installed").exists() and wanted - set(found):
         found |= _llama_cpp(arguments, threads, scratch)
     if arguments.mode and wanted - set(found):
         raise SystemExit(
             f"received the modes {arguments.mode}, expected some of {list(found)}\n"
-            "hint: scripts/serving/setup makes llama.cpp's server; to draft there it needs --drafter"
+            "hint: scripts/serving/setup makes llama.cpp's server; drafts need --drafter, openvino --openvino"
         )
     return {mode: start for mode, start in found.items() if mode in wanted}
 
@@ -120,7 +140,9 @@ def _modes(arguments: argparse.Namespace, scratch: Path) -> dict[str, Serving]:
 def _llama_cpp(arguments: argparse.Namespace, threads: list[str], scratch: Path) -> dict[str, Serving]:
     environment = arguments.folder / "llama_cpp"
     program, log = environment / "bin" / "llama-server", scratch / "llama_cpp.log"
-    options = [*threads, "--model", _gguf(environment, arguments.tokenizer, scratch / "target.gguf", arguments.weights)]
+    kept = [] if arguments.keep_texts else ["--cache-ram", "0"]
+    model = _gguf(environment, arguments.tokenizer, scratch / "target.gguf", arguments.weights)
+    options = [*threads, *kept, "--model", model]
     found: dict[str, Serving] = {"llama.cpp": partial(serving_llama_cpp, program, arguments.bundle, options, log)}
     if arguments.drafter:
         drafter = _gguf(environment, arguments.drafter, scratch / "drafter.gguf", arguments.weights)
@@ -158,7 +180,7 @@ def _run(tool: str, environment: Path, mode: str, job: Job) -> Run:
 
 
 def _line(run: Run) -> str:
-    title = f"{run.tool:<9} {run.mode:<16} {run.users:>2} users  load {run.load:5.1f}"
+    title = f"{run.tool:<9} {run.mode:<22} {run.users:>2} users  load {run.load:5.1f}"
     if run.failed or run.figures is None:
         return f"{title}  failed: {run.failed}"
     found = run.figures

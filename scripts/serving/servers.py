@@ -48,6 +48,23 @@ def serving_llama_cpp(program: Path, bundle: Path, options: list[str], log: Path
         "--parallel", str(rows), "--ctx-size", str(rows * length),
         *(greedy if manifest["decoding"] == "greedy" else ["--samplers", "temperature", "--temp", "1"]), *options,
     ]  # fmt: skip
+    with _logging(command, port, log) as server:
+        yield server
+
+
+@contextmanager
+def serving_openvino(python: Path, model: Path, bundle: Path, threads: int, log: Path) -> Iterator[Server]:
+    """Start openvino_engine.py over a converted model, with as many rows as the bundle has."""
+    rows, port = json.loads((bundle / "manifest.json").read_text())["batch_size"], free_port()
+    script = Path(__file__).with_name("openvino_engine.py")
+    options = ["--port", str(port), "--rows", str(rows), "--threads", str(threads)]
+    with _logging([str(python), str(script), "serve", str(model), *options], port, log) as server:
+        yield server
+
+
+@contextmanager
+def _logging(command: list[str], port: int, log: Path) -> Iterator[Server]:
+    """Start a server that is told its port. log: a file for all that it says."""
     with log.open("w") as file, _ending(subprocess.Popen(command, stdout=file, stderr=file, text=True)) as process:
         try:
             server = _ready(f"http://{LOCAL}:{port}", process)

@@ -239,6 +239,23 @@ def test_a_chunk_takes_as_long_as_some_rounds():
     assert slow.chunk() == SMALLEST
 
 
+def test_prompts_follow_each_other_until_half_of_a_chunk_is_taken():
+    costs = LatencyEstimates()
+    assert costs.chunk(5) is None
+    costs.record_round(1.0)
+    costs.record_prefill(100, 10.0)
+    assert ROUNDS == 3  # so 30 tokens take as long as three rounds
+    assert [costs.chunk(taken) for taken in (8, 14, 15, 16, 100)] == [16, 16, 8, 0, 0]
+
+
+def test_few_tokens_cost_as_much_as_a_small_chunk():
+    """Do not let prompts whose beginning is cached make other prompts look dear."""
+    costs = LatencyEstimates()
+    for tokens in (1, 1, SMALLEST):
+        costs.record_prefill(tokens, 0.4)
+        assert costs.prefill_seconds(SMALLEST) == pytest.approx(0.4)
+
+
 def test_a_row_is_copied_where_that_is_faster_than_reading():
     costs = LatencyEstimates()
     costs.record_prefill(10, 10.0)

@@ -125,6 +125,8 @@ def asked(scripts, tmp_path, monkeypatch):
         threads=2,
         mode=None,
         weights="Q8_0",
+        keep_texts=False,
+        openvino=tmp_path,
     )
 
 
@@ -135,11 +137,22 @@ def test_llama_cpp_has_what_the_bundle_has(scripts, asked, tmp_path):
         words = json.loads(response.read())
     values = dict(pairwise(words))
     length = json.loads((asked.bundle / "manifest.json").read_text())["max_length"]
+    assert values["--cache-ram"] == "0"
     assert (values["--parallel"], values["--ctx-size"], values["--threads"]) == ("3", str(3 * length), "2")
     assert (values["--temp"], values["--spec-type"]) == ("0", "draft-simple")
     assert (values["--model"], values["--model-draft"]) == (
         f"{tmp_path / 'target.gguf'} Q8_0", f"{tmp_path / 'drafter.gguf'} Q8_0"
     )  # fmt: skip
+
+
+def test_servers_keep_texts_only_where_asked_each_in_a_folder_of_its_own(scripts, asked, tmp_path):
+    for keeps in (False, True):
+        asked.keep_texts = keeps
+        modes = scripts._modes(asked, tmp_path)
+        options = {mode: modes[mode].args[1] for mode in scripts.MODES[:4]}
+        folders = {words[words.index("--sessions") + 1] for words in options.values() if "--sessions" in words}
+        assert len(folders) == 4 * keeps
+        assert ("--cache-ram" in modes["llama.cpp"].args[2]) != keeps
 
 
 def test_a_server_that_ends_is_told(scripts, asked, tmp_path):
@@ -150,7 +163,9 @@ def test_a_server_that_ends_is_told(scripts, asked, tmp_path):
 def test_modes_are_those_that_can_run_and_were_asked_for(scripts, asked, tmp_path, monkeypatch):
     assert tuple(scripts._modes(asked, tmp_path)) == scripts.MODES
     asked.drafter = None
-    assert tuple(scripts._modes(asked, tmp_path)) == scripts.MODES[:4]
+    assert tuple(scripts._modes(asked, tmp_path)) == scripts.MODES[:6]
+    asked.openvino = None
+    assert tuple(scripts._modes(asked, tmp_path)) == (*scripts.MODES[:4], "llama.cpp")
     asked.mode = ["llama.cpp"]
     assert tuple(scripts._modes(asked, tmp_path)) == ("llama.cpp",)
     (tmp_path / "llama_cpp" / "installed").unlink()

@@ -26,6 +26,29 @@ def test_one_prompt_is_read_after_the_other():
         assert request.generations()[0].token_ids == autoregressive(prompt, 6)
 
 
+class Ticks(Clock):
+    """Goes on whenever it is asked: a round takes as long as a chunk."""
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+@pytest.mark.parametrize(("length", "together"), [(6, 3), (14, 2), (20, 0)])
+def test_short_prompts_are_read_between_two_rounds_until_half_of_a_chunk_is_taken(length: int, together: int):
+    made = scheduler(7, clock=Ticks(), prefill_chunk=16)
+    requests = [made.submit([7] * 32, max_new_tokens=40)]
+    for _ in range(4):
+        made.step()
+    prompts = [[number] * length for number in range(5)]
+    requests += [made.submit(prompt, max_new_tokens=9) for prompt in prompts]
+    assert made._costs.chunk() == 32  # a token is a sixteenth of a round, of which three may pass: 48
+    made.step()
+    assert len(made.observer.of("first_token")) == 1 + together
+    for prompt, (generation,) in zip(prompts, finish(made, *requests)[1:], strict=True):
+        assert generation.token_ids == autoregressive(prompt, 9)
+
+
 @pytest.mark.parametrize("behind", [0, 1, 4])
 def test_a_long_prompt_is_read_beside_rows_that_decode(behind):
     made = scheduler(2)

@@ -24,7 +24,7 @@ class LatencyEstimates:
     def record_prefill(self, tokens: int, seconds: float) -> None:
         """Record the duration of a prefill chunk of `tokens` tokens."""
         self._seconds = KEPT * self._seconds + seconds
-        self._tokens = KEPT * self._tokens + tokens
+        self._tokens = KEPT * self._tokens + max(tokens, SMALLEST)
 
     def record_copy(self, seconds: float) -> None:
         """Record the duration of copying one slot's state to another slot."""
@@ -34,14 +34,17 @@ class LatencyEstimates:
         """Return the expected seconds of a prefill of `tokens` tokens; 0 before any measurement."""
         return tokens * self._seconds / self._tokens if self._tokens else 0.0
 
-    def chunk(self) -> int | None:
+    def chunk(self, taken: int = 0) -> int | None:
         """Return the number of prompt tokens to prefill between two rounds, or None for a full chunk. Only powers of
-        two, because every other width would have to be bound as well."""
+        two, because every other width would have to be bound as well. taken: tokens of other prompts since the last
+        round; 0 follows once they have taken more than half of what may be read."""
         token = self.prefill_seconds(1)
         if not token or not self._round:
             return None
         affordable = int(ROUNDS * self._round / token)
-        return max(SMALLEST, 1 << max(0, affordable.bit_length() - 1))
+        if taken and 2 * taken > affordable:
+            return 0
+        return max(SMALLEST, 1 << max(0, (affordable - taken).bit_length() - 1))
 
     def pays_to_copy(self, tokens: int) -> bool:
         """Return whether a prefill of `tokens` tokens takes at least as long as copying a slot."""

@@ -51,6 +51,10 @@ class ScheduledSequence:
         """Return whether it counts in the queue: as its request, or on its own once it has had a slot."""
         return self.index == 0 or self.start_time is not None
 
+    def is_late(self, limit: float | None, now: float) -> bool:
+        """Return whether it has waited for longer than `limit`. Once its request has begun, it never has."""
+        return limit is not None and now - self.arrival_time > limit and not self.request.begun
+
     @property
     def sharing(self) -> tuple[str, str]:
         """Return what two sequences must have in common to share cached tokens: the salt with the source, and the

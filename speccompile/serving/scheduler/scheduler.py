@@ -10,6 +10,7 @@ from speccompile.errors import EngineError, OverloadedError
 from speccompile.runtime.audio.rules import RuleMatcher
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions, resolve_options
 from speccompile.serving.scheduler.events import Observer
+from speccompile.serving.scheduler.latency import SMALLEST
 from speccompile.serving.scheduler.limits import BY_PRIORITY, Limits
 from speccompile.serving.scheduler.pictures import AwaitedPictures
 from speccompile.serving.scheduler.preemption import Victims
@@ -133,8 +134,7 @@ class Scheduler(PrefixReuse):
         self._cancelled = True
 
     def step(self) -> None:
-        """Remove ended sequences, admit a waiting one, run one round of all decoding slots, and prefill a chunk of one
-        prompt."""
+        """Remove ended sequences, admit a waiting one, run a round of all decoding slots, and prefill prompts."""
         self._finish_expired()
         self._admit()
         self._decode()
@@ -146,7 +146,7 @@ class Scheduler(PrefixReuse):
         now = self._clock()
         with self.changed:
             over = self._waiting.pop_expired(lambda served: bool(self._end_of(served, now)))
-            late = self._waiting.pop_expired(lambda served: self._is_late(served, now))
+            late = self._waiting.pop_expired(lambda served: served.is_late(self.limits.queue_seconds, now))
         for served in (*over, *self._seats.running):
             reason = self._end_of(served, now)
             if reason:
@@ -158,18 +158,12 @@ class Scheduler(PrefixReuse):
             request.deliver(OverloadedError(message, retry_after=self._retry_after()))
 
     def _end_of(self, served: ScheduledSequence, now: float) -> str:
-        """Return the reason why a sequence has to end now, or "". A sequence whose prompt leaves no capacity has
-        ended."""
+        """Return why a sequence has to end now, or "". One whose prompt leaves no capacity has ended."""
         if served.request.cancelled or self._cancelled:
             return "cancelled"
         if self.limits.seconds is not None and now - served.arrival_time > self.limits.seconds:
             return "timeout"
         return served.row.finish_reason
-
-    def _is_late(self, served: ScheduledSequence, now: float) -> bool:
-        """Return whether a sequence has waited for too long. Once its request has begun, it never has."""
-        limit = self.limits.queue_seconds
-        return limit is not None and now - served.arrival_time > limit and not served.request.begun
 
     def _admit(self) -> None:
         """Assign a batch slot to the next sequence, unless another sequence is still in its prefill."""
@@ -251,21 +245,34 @@ class Scheduler(PrefixReuse):
             self._distribute(before)
 
     def _read(self) -> None:
-        """Prefill the next chunk of the prompt in progress: a small one while other slots decode."""
+        """Prefill a chunk of a prompt, small while others decode; more prompts follow until half its time is taken."""
+        most, taken = self._costs.chunk() if self.running > 1 else None, 0
+        while most != 0:
+            count = self._prefill(most)
+            if most is None or not count or self._reading is not None:
+                return
+            taken += max(count, SMALLEST)
+            most = self._costs.chunk(taken)
+            if most:
+                self._admit()
+
+    def _prefill(self, most: int | None) -> int:
+        """Prefill a chunk of the prompt in progress. Return its number of tokens, 0 while there is none to read."""
         served = self._reading
         if served is None or served.slot is None:
-            return
+            return 0
         media = served.row.media
         if media is not None and not media.prepare(served.cached, waits=self.running == 1):
-            return  # another slot no longer holds what it did: a picture is encoded beside rounds
+            return 0  # another slot no longer holds what it did: a picture is encoded beside rounds
         start, before = self._clock(), dict(self._loop.seconds)
-        count = self._loop.prefill(served.slot, self._costs.chunk() if self.running > 1 else None)
+        count = self._loop.prefill(served.slot, most)
         self._costs.record_prefill(count, self._clock() - start)
         self._given += count
         if self._loop.is_prefilled(served.slot):
             self._reading = None
             self._keep_prompt(served)
         self._distribute(before)
+        return count
 
     def _distribute(self, before: Mapping[str, float]) -> None:
         """Deliver the tokens of a run to all decoding sequences, and to one whose prefill it has completed. Without

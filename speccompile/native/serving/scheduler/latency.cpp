@@ -15,20 +15,21 @@ void LatencyEstimates::record_round(double seconds) { round_ = moved(round_, sec
 
 void LatencyEstimates::record_prefill(int64_t tokens, double seconds) {
   seconds_ = kKeptLatency * seconds_ + seconds;
-  tokens_ = kKeptLatency * tokens_ + static_cast<double>(tokens);
+  tokens_ = kKeptLatency * tokens_ + static_cast<double>(std::max(tokens, kSmallestChunk));
 }
 
 void LatencyEstimates::record_copy(double seconds) { copy_ = moved(copy_, seconds); }
 
 double LatencyEstimates::prefill_seconds(int64_t tokens) const { return tokens_ != 0 ? static_cast<double>(tokens) * seconds_ / tokens_ : 0; }
 
-std::optional<int64_t> LatencyEstimates::chunk() const {
+std::optional<int64_t> LatencyEstimates::chunk(int64_t taken) const {
   constexpr double kMost = 1 << 30;
   const double token = prefill_seconds(1);
   if (token == 0 || round_ == 0) return std::nullopt;
   const auto affordable = static_cast<int64_t>(std::min(static_cast<double>(kChunkRounds) * round_ / token, kMost));
+  if (taken && 2 * taken > affordable) return 0;
   int64_t power = 1;
-  while (power * 2 <= affordable) power *= 2;
+  while (power * 2 <= affordable - taken) power *= 2;
   return std::max<int64_t>(kSmallestChunk, power);
 }
 

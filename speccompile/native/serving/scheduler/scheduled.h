@@ -38,6 +38,8 @@ struct ScheduledSequence {
   }
   // Return whether it counts in the queue: as its request, or on its own once it has had a slot.
   bool is_head() const { return index == 0 || start_time; }
+  // Return whether it has waited for longer than `limit`. Once its request has begun, it never has.
+  bool is_late(const std::optional<double>& limit, double now) const { return limit && now - arrival_time > *limit && !request->begun; }
   // Tokens in the caches after the prefill: all but the last token, which the next round reads.
   TokenIds cached_token_ids() const;
   // Return whether tokens have come since `record_tokens`.

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../contract_table.h"
 #include "../../images/media.h"
 #include "pictures.h"
 
@@ -83,7 +84,7 @@ void Scheduler::finish_expired() {
   {
     const std::lock_guard<std::mutex> held(mutex_);
     over = waiting_.pop_expired([&](const ScheduledSequence& served) { return !end_of(served, now).empty(); });
-    late = waiting_.pop_expired([&](const ScheduledSequence& served) { return is_late(served, now); });
+    late = waiting_.pop_expired([&](const ScheduledSequence& served) { return served.is_late(limits_.queue_seconds, now); });
     tokens = waiting_.tokens();
   }
   const std::vector<Scheduled> present = seats_.running();
@@ -106,11 +107,6 @@ std::string Scheduler::end_of(const ScheduledSequence& served, double now) const
   if (served.request->is_cancelled() || cancelled_) return finish::kCancelled;
   if (limits_.seconds && now - served.arrival_time > *limits_.seconds) return finish::kTimeout;
   return served.row.finish_reason;
-}
-
-// Return whether a sequence has waited for too long. Once its request has begun, it never has.
-bool Scheduler::is_late(const ScheduledSequence& served, double now) const {
-  return limits_.queue_seconds && now - served.arrival_time > *limits_.queue_seconds && !served.request->begun;
 }
 
 // Assign a batch slot to the next sequence, unless another sequence is still in its prefill.
@@ -199,15 +195,27 @@ void Scheduler::decode() {
   distribute(before);
 }
 
-// Prefill the next chunk of the prompt in progress: a small one while other slots decode.
+// Prefill a chunk of a prompt, small while others decode; more prompts follow until half its time is taken.
 void Scheduler::read() {
+  std::optional<int64_t> most = running_ > 1 ? costs_.chunk() : std::nullopt;
+  for (int64_t taken = 0; most != 0;) {
+    const int64_t count = prefill(most);
+    if (!most || !count || reading_) return;
+    taken += std::max(count, kSmallestChunk);
+    most = costs_.chunk(taken);
+    if (most != 0) admit();
+  }
+}
+
+// Prefill a chunk of the prompt in progress. Return its number of tokens, 0 while there is none to read.
+int64_t Scheduler::prefill(std::optional<int64_t> most) {
   const Scheduled served = reading_;
-  if (!served || !served->slot) return;
+  if (!served || !served->slot) return 0;
   images::SequenceMedia* const media = served->row.media.get();
-  if (media && !media->prepare(served->cached, running_ == 1)) return;  // another slot no longer holds what it did: a picture is encoded beside rounds
+  if (media && !media->prepare(served->cached, running_ == 1)) return 0;  // another slot no longer holds what it did: a picture is encoded beside rounds
   const double start = clock_();
   const Parts before = loop_.seconds;
-  const int64_t count = loop_.prefill(*served->slot, running_ > 1 ? costs_.chunk() : std::nullopt);
+  const int64_t count = loop_.prefill(*served->slot, most);
   costs_.record_prefill(count, clock_() - start);
   token_seconds_ = costs_.prefill_seconds(1);
   given_ += count;
@@ -216,6 +224,7 @@ void Scheduler::read() {
     if (!loop_.supports_prefix_reuse) keep(*served, loop_.content(*served->slot));  // rounds move states beyond the text
   }
   distribute(before);
+  return count;
 }
 
 // Deliver the tokens of a run to all decoding sequences, and to one whose prefill it has completed. Without batch slices, slots

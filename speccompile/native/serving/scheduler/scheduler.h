@@ -34,7 +34,7 @@ class Scheduler {
   // run in turn. Throws Error(kPrompt) or Error(kUsage) for what the bundle cannot take, OverloadedError if the queue is full or
   // the service is closing, Error(kEngine) if it has failed.
   std::shared_ptr<ServedRequest> submit(const Request& asked, const Terms& terms);
-  // Remove ended sequences, admit a waiting one, run one round of all decoding slots, and prefill a chunk of one prompt.
+  // Remove ended sequences, admit a waiting one, run a round of all decoding slots, and prefill prompts.
   void step();
 
   // Wait until there is work, or never will be. Return whether there is work.
@@ -63,7 +63,6 @@ class Scheduler {
   void refuse(const ScheduledSequence& first);
   void finish_expired();
   std::string end_of(const ScheduledSequence& served, double now) const;
-  bool is_late(const ScheduledSequence& served, double now) const;
   void admit();
   Scheduled next(const std::vector<Scheduled>& present);
   bool has_room();
@@ -80,6 +79,7 @@ class Scheduler {
   int64_t copied(const ScheduledSequence& served, const SlotAssignment& place);
   void decode();
   void read();
+  int64_t prefill(std::optional<int64_t> most);
   void distribute(const Parts& before);
   void end(const Scheduled& served);
   std::shared_ptr<const FinishedSequence> finished(ScheduledSequence& served);
