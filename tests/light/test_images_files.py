@@ -146,6 +146,23 @@ def test_a_file_that_names_a_huge_size_is_refused_before_it_is_decoded(monkeypat
         read_picture(wide)
 
 
+def scans(count: int) -> bytes:
+    """Return a progressive JPEG with some scans, of which the last ones are the same again and again."""
+    data = encoded(Image.new("L", (20, 20)), "JPEG", progressive=True)
+    last, end = data.rindex(b"\xff\xda"), data.rindex(b"\xff\xd9")
+    return data[:end] + data[last:end] * (count - data.count(b"\xff\xda")) + data[end:]
+
+
+def test_scans_of_a_jpeg_file_are_limited():
+    preview = Image.Exif()
+    preview[0x9286] = scans(limits.MAX_SCANS)  # a comment, which is no part of the picture
+    beside = encoded(Image.new("L", (20, 20)), "JPEG", progressive=True, exif=preview)
+    for data in (scans(limits.MAX_SCANS), beside):
+        assert read_picture(data).shape == (20, 20, 3)
+    with pytest.raises(PromptError, match="received a JPEG file of more than 100 scans, expected at most 100"):
+        read_picture(scans(limits.MAX_SCANS + 1))
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [

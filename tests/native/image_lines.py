@@ -18,6 +18,11 @@ class ImageLines(Lines):
         super().__init__(build)
         self._folder = folder
 
+    def peak_memory(self) -> int:
+        """Return the most bytes that the program has held."""
+        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
     def image(self, image: np.ndarray) -> list[Any]:
         path = self._folder / f"{len(list(self._folder.iterdir()))}.rgb"
         path.write_bytes(image.tobytes())

@@ -1,6 +1,7 @@
 """Files of pictures in C++ against Pillow: decoded to the same bits, or refused."""
 
 import io
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from speccompile.errors import EngineError, PromptError
 from speccompile.runtime.images import limits
 from speccompile.runtime.images.decode import read_picture
 from tests import vision
+from tests.light.test_images_files import scans
 from tests.native.bundle_lines import outcome
 from tests.native.image_lines import ImageLines, native
 
@@ -172,6 +174,31 @@ def test_what_is_no_picture_is_refused(native: ImageLines, data: bytes, said: st
         native.bytes_of("decode", str(path))
     assert str(caught.value).startswith(f"image {path}")
     assert caught.value.hint
+
+
+def test_scans_of_a_jpeg_file_are_limited(native: ImageLines, tmp_path: Path) -> None:
+    skip_without_library(native, STARTS["JPEG"], tmp_path)
+    path = tmp_path / "scans.jpg"
+    path.write_bytes(scans(limits.MAX_SCANS))
+    assert native.bytes_of("decode", str(path))[0] == [20, 20]
+    path.write_bytes(scans(limits.MAX_SCANS + 1))
+    with pytest.raises(PromptError, match="received a JPEG file of more than 100 scans, expected at most 100"):
+        native.bytes_of("decode", str(path))
+
+
+def test_texts_in_a_picture_take_no_memory(native: ImageLines, tmp_path: Path) -> None:
+    """Try 400 KB whose texts would have 400 MB, and a text that is said to have a gigabyte."""
+    skip_without_library(native, STARTS["PNG"], tmp_path)
+    start, rest = FILES["png"][:33], FILES["png"][33:]
+    held, path = io.BytesIO(), tmp_path / "texts.png"
+    for _ in range(50):
+        PngImagePlugin.putchunk(held, b"zTXt", b"Comment\0\0" + zlib.compress(bytes(8 << 20)))
+    path.write_bytes(start + held.getvalue() + rest)
+    assert native.bytes_of("decode", str(path))[1] == read_picture(FILES["png"]).tobytes()
+    path.write_bytes(start + (1 << 30).to_bytes(4, "big") + b"iTXt" + rest)
+    with pytest.raises(PromptError, match="the picture cannot be decoded"):
+        native.bytes_of("decode", str(path))
+    assert native.peak_memory() < 100 << 20
 
 
 def decode_changed(native: ImageLines, folder: Path, count: int) -> int:

@@ -39,10 +39,12 @@ struct Libjpeg {
 };
 
 constexpr size_t kMessage = JMSG_LENGTH_MAX;
+constexpr int kMostScans = 100;  // MAX_SCANS of runtime/images/limits.py
 
 // A decompression, and what ended it. libjpeg jumps out of it, so that no object of C++ may be made meanwhile.
 struct Reading {
   jpeg_error_mgr errors;  // the first member: libjpeg knows the address of this alone
+  jpeg_progress_mgr progress;
   std::jmp_buf back;
   char problem[kMessage];
   jpeg_decompress_struct info;
@@ -62,6 +64,11 @@ void warn(j_common_ptr info, int level) {
 
 void be_silent(j_common_ptr) {}
 
+// End a decompression of too many scans: each may be some bytes, and is a pass over the whole picture.
+void check_scans(j_common_ptr info) {
+  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number > kMostScans) std::longjmp(reading_of(info).back, 1);
+}
+
 // Read the header. Return false where libjpeg has found an error.
 bool begin(Reading& reading, std::string_view data) {
   const Libjpeg& lib = Libjpeg::get();
@@ -71,6 +78,8 @@ bool begin(Reading& reading, std::string_view data) {
   reading.errors.output_message = be_silent;
   if (setjmp(reading.back)) return false;
   lib.jpeg_CreateDecompress(&reading.info, JPEG_LIB_VERSION, sizeof reading.info);
+  reading.progress.progress_monitor = check_scans;
+  reading.info.progress = &reading.progress;
   lib.jpeg_mem_src(&reading.info, reinterpret_cast<const unsigned char*>(data.data()), static_cast<unsigned long>(data.size()));
   lib.jpeg_save_markers(&reading.info, JPEG_APP0 + 1, 0xFFFF);
   return lib.jpeg_read_header(&reading.info, TRUE) == JPEG_HEADER_OK;
@@ -116,7 +125,10 @@ Pixels decode_jpeg(std::string_view data, const std::string& where) {
     refuse_damaged(where, "it has " + std::to_string(reading->info.num_components) + " channels (CMYK), expected 1 or 3 in the runtime in C++");
   const int orientation = orientation_in(reading->info);  // the end of reading forgets it
   Pixels found = Pixels::black(reading->info.image_height, reading->info.image_width);
-  if (!read_lines(*reading, found.data.data(), size_t{reading->info.image_width} * 3)) refuse_damaged(where, reading->problem);
+  const bool is_read = read_lines(*reading, found.data.data(), size_t{reading->info.image_width} * 3);
+  if (reading->info.input_scan_number > kMostScans)
+    throw Error(Kind::kPrompt, where + ": received a JPEG file of more than " + std::to_string(kMostScans) + " scans, expected at most " + std::to_string(kMostScans), "save it again");
+  if (!is_read) refuse_damaged(where, reading->problem);
   return turned(std::move(found), orientation);
 }
 

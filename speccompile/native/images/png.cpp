@@ -31,6 +31,7 @@ struct Libpng {
   SPC_FUNCTION(png_set_longjmp_fn);
   SPC_FUNCTION(png_longjmp);
   SPC_FUNCTION(png_set_user_limits);
+  SPC_FUNCTION(png_set_keep_unknown_chunks);
   SPC_FUNCTION(png_read_info);
   SPC_FUNCTION(png_set_expand);
   SPC_FUNCTION(png_set_strip_16);
@@ -83,6 +84,8 @@ bool read_rgba(Reading& reading, size_t line, size_t height, uint8_t* pixels) {
   }
   lib.png_set_read_fn(png, &reading, read_bytes);
   lib.png_set_user_limits(png, kLongestSide, kLongestSide);
+  // chunks that change no pixel are not read: some kilobytes of text may inflate to gigabytes
+  lib.png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
   lib.png_read_info(png, info);
   lib.png_set_expand(png);
   lib.png_set_strip_16(png);

@@ -5,6 +5,7 @@ a channel are cut to the upper 8; an animation is refused, as it is more than on
 writes into one JPEG (MPO) the first is taken: the others are previews of it, or the same seen by another lens.
 """
 
+import re
 import sys
 import warnings
 from io import BytesIO
@@ -16,7 +17,7 @@ import numpy as np
 from speccompile.errors import PromptError
 from speccompile.extras import naming_extra
 from speccompile.machine.plain_files import read_plain
-from speccompile.runtime.images.limits import MAX_BYTES, MAX_PIXELS, MAX_SIDE
+from speccompile.runtime.images.limits import MAX_BYTES, MAX_PIXELS, MAX_SCANS, MAX_SIDE
 from speccompile.runtime.images.resize import Pixels
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ _STILL = (b"avif", b"avis", b"heic", b"heim", b"heis", b"heix", b"hevc", b"hevx"
 """Brands of pictures in the container of MP4: HEIF and AVIF."""
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Formats that are decoded: Pillow's other decoders are seldom tested against damaged files."""
+_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd8\xff]")
+"""Begin of a segment of JPEG, or of what follows the numbers of a scan."""
+_END, _SCAN = 0xD9, 0xDA
 _ORIENTATION = 0x0112
 """Number of EXIF's tag."""
 _GREY_16 = ("I;16", "I;16L", "I;16B", "I;16N")
@@ -113,9 +117,26 @@ def _decode(data: bytes, where: str) -> Pixels:
         raise PromptError(f"{where}: received an empty file, expected a picture", hint=_hint())
     if _is_video(data):
         raise PromptError(f"{where}: received a video, expected one picture", hint="save the pictures that you mean")
+    if data.startswith(b"\xff\xd8\xff") and _count_scans(data) > MAX_SCANS:
+        raise PromptError(
+            f"{where}: received a JPEG file of more than {MAX_SCANS} scans, expected at most {MAX_SCANS}",
+            hint="save it again",
+        )
     with naming_extra("a picture in a file"):
         from PIL import Image
     return _decoded(lambda: Image.open(BytesIO(data), formats=FORMATS), where)
+
+
+def _count_scans(data: bytes) -> int:
+    """Return the scans of a JPEG file's first picture, MAX_SCANS + 1 for more than may be."""
+    found = at = 0
+    while found <= MAX_SCANS and (marker := _MARKER.search(data, at)) is not None:
+        kind, at = data[marker.start() + 1], marker.end()
+        if kind == _END:
+            break
+        found += kind == _SCAN
+        at += int.from_bytes(data[at : at + 2], "big")
+    return found
 
 
 def _decoded(opened: "Callable[[], Image]", where: str) -> Pixels:

@@ -6,6 +6,8 @@ MAX_PIXELS = 64_000_000
 """Pixels of a picture, by the size that its file names: a file of a few kilobytes may name any."""
 MAX_SIDE = 16_384
 """Pixels of a side."""
+MAX_SCANS = 100
+"""Scans of a JPEG file, which has some ten: each may be a few bytes, and is a pass over the whole picture."""
 LOW_SIDE = 512
 """Side of the square whose area a picture with less detail has at most, in families without tiles."""
 MAX_IMAGES = 64
