@@ -29,6 +29,9 @@ OS_HINTS = {
     errno.EROFS: "choose a path that can be written",
 }
 
+PANIC = "PanicException"
+"""Class of the errors of libraries in Rust that they did not expect, which are no Exception."""
+
 SIGNAL = 128
 """A shell's exit code of a program that ends by a signal is this and the signal's number."""
 
@@ -55,11 +58,13 @@ def run(group: click.Group, arguments: Sequence[str] | None) -> int:
         except ReaderLeftError:
             drop_output()
             return SIGNAL + signal.SIGPIPE
-        except Exception as error:  # `_report` treats an unknown error as a defect of speccompile
+        except BaseException as error:  # `_report` treats an unknown error as a defect of speccompile
+            if not isinstance(error, Exception) and type(error).__name__ != PANIC:
+                raise
             return _report(error)
 
 
-def _report(error: Exception) -> int:
+def _report(error: BaseException) -> int:
     """Print the reason of a failed command and return the exit code."""
     if not isinstance(error, BuildError) and (words := out_of_memory_message(error)) is not None:
         limit = tightest_memory_limit()

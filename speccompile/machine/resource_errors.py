@@ -19,6 +19,7 @@ _MEMORY = (
     "Cannot allocate memory",  # the C library's word for ENOMEM
     "failed to map segment from shared object",  # a library that is imported
     "can't start new thread",  # Python: there is no room for a stack
+    "ThreadPoolBuildError",  # tokenizers: the same
 )
 """Messages of out-of-memory errors that are no MemoryError."""
 
@@ -62,4 +63,6 @@ def _is_full_disk(error: BaseException) -> bool:
 
 def _is_native_error(error: BaseException) -> bool:
     """Return whether a C++ or Rust library raised the error: these have their own exception classes."""
-    return type(error).__module__.partition(".")[0] in ("onnxruntime", "safetensors", "safetensors_rust", "torch")
+    return type(error).__module__.partition(".")[0] in (
+        "onnxruntime", "pyo3_runtime", "safetensors", "safetensors_rust", "torch",
+    )  # fmt: skip

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -87,7 +88,9 @@ std::string written_named(const std::string& path, const std::vector<std::string
 
 }  // namespace
 
-FileError::FileError(int number) : number(number), reason(std::generic_category().message(number)) {}
+FileError::FileError(int number) : number(number), reason(std::generic_category().message(number)) {
+  if (number == ENOMEM) throw std::bad_alloc();  // nothing is wrong with the file
+}
 
 FileDescriptor::FileDescriptor(const std::string& path, int flags, unsigned mode) {
   do number_ = open(path.c_str(), flags | O_CLOEXEC, mode);

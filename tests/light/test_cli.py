@@ -16,7 +16,7 @@ import pytest
 from speccompile import __version__
 from speccompile.cli import exit_codes, main
 from speccompile.cli.progress_output import NONE, choose
-from speccompile.errors import BundleError, ProofError
+from speccompile.errors import DEFECT_EXIT_CODE, BundleError, ProofError
 from speccompile.progress import LOGGER, log_step
 
 MODULES_AFTER = """
@@ -228,6 +228,14 @@ def test_a_signal_in_a_destructor_is_not_lost(capsys, number):
         signal.signal(signal.SIGINT, before)
     assert time.monotonic() - began < 10
     assert capsys.readouterr().err == "\ninterrupted; nothing was kept\n"
+
+
+def test_a_panic_of_a_library_in_rust_is_told_like_other_errors(capsys):
+    panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
+    assert run_with(raises(panic("called `Option::unwrap()` on a `None` value"))) == DEFECT_EXIT_CODE
+    assert "this is a defect of speccompile" in capsys.readouterr().err
+    assert run_with(raises(panic("ThreadPoolBuildError { kind: IOError(Os { code: 11 }) }"))) == 1
+    assert capsys.readouterr().err.startswith("error: memory ran out: ThreadPoolBuildError")
 
 
 def test_a_reader_that_leaves_is_no_error(make_recipe):

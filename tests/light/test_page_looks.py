@@ -114,3 +114,18 @@ def test_a_phone_shows_it_without_scrolling_sideways(driver, width):
         page.click("#open-settings")
         assert wide() == []
     driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_wide_table_scrolls_and_breaks_no_word(driver):
+    heads = [f"heading{number}" for number in range(30)]
+    rows = "".join(f"|{'|'.join([str(10_000 + row)] * 30)}|\n" for row in range(3))
+    answer = f"|{'|'.join(heads)}|\n|:-:|-:|{'-|' * 28}\n{rows}"
+    with talking(driver, say(answer)) as (page, _):
+        page.ask("x")
+        high = "return [...document.querySelectorAll('.answer tr')].map((row) => row.getBoundingClientRect().height)"
+        assert max(page.run(high)) < 50  # one line
+        assert page.run("const e = document.querySelector('.table'); return e.scrollWidth > e.clientWidth")
+        sides = (
+            "return [...document.querySelectorAll('.answer td')].slice(0, 3).map((e) => getComputedStyle(e).textAlign)"
+        )
+        assert page.run(sides) == ["center", "end", "start"]

@@ -100,7 +100,7 @@ void write_stdout(std::string_view text) {
     write_all(STDOUT_FILENO, text);
   } catch (const FileError& error) {
     if (error.number == EPIPE) throw ReaderLeft();
-    throw Error(Kind::kFailed, error.reason, hint_of(error.number));
+    refuse_file("stdout", error);
   }
 }
 

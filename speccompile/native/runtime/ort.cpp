@@ -3,8 +3,10 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
 
 #include "../errors.h"
 #include "../progress.h"
@@ -41,6 +43,7 @@ void* open_first(const std::vector<Place>& places, std::string& taken) {
     taken = each.path;
     if (void* library = dlopen(each.path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
     const char* reason = dlerror();
+    if (reason && std::strstr(reason, "failed to map segment")) throw std::bad_alloc();  // glibc's word for no address space
     tried += (tried.empty() ? "" : "; ") + each.told_by + ": " + (reason ? reason : each.path);
   }
   throw Error(Kind::kEngine, "found no ONNX Runtime, expected its shared library. Tried " + tried, kHint);

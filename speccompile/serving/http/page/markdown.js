@@ -179,9 +179,11 @@ const table = {
     return below.every((cell) => /^:?-+:?$/.test(cell.text)) && below.length === cells(lines[index]).length;
   },
   take(lines, index, { marks }) {
+    const sides = cells(lines[index + 1]).map((cell) => side(cell.text));
     const row = (tag, line) => {
-      const filled = cells(line).map((cell) => {
+      const filled = cells(line).map((cell, column) => {
         const element = make(tag);
+        if (sides[column]) element.className = sides[column];
         inline(element, new Passage([cell]), marks);
         return element;
       });
@@ -194,6 +196,9 @@ const table = {
     return [block, next];
   },
 };
+
+/** Class of a column's cells by the line below the head, as in ":-:"; none where they begin at the start. */
+const side = (dashes) => (!dashes.endsWith(":") ? "" : dashes.startsWith(":") ? "center" : "end");
 
 /** Cells of a table's line. */
 function cells(line) {
