@@ -26,8 +26,8 @@ REASONS: dict[str, str] = {
 @dataclass(frozen=True)
 class Row:
     """status: one of STATUSES; reason: why it is not proven; per_round: new tokens of a round, drafted from prompts;
-    exact: whether windows of every width give equal bits on a CPU, None where nobody looked; loose: the products with
-    weights whose sums may depend on the window."""
+    exact: whether windows of every width give equal bits on a CPU, None where nobody looked; loose: the operators whose
+    results depend on the window in larger models."""
 
     model_type: str
     architecture: str
