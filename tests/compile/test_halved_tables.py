@@ -1,4 +1,4 @@
-"""Halves of rotary tables, as DeepSeek-V3 takes them, come from the kernel: ONNX Runtime's sines depend on the window."""
+"""Halves of rotary tables, as DeepSeek-V3 takes them, come from the kernel: ONNX Runtime's sines depend on windows."""
 
 import numpy as np
 
