@@ -2,8 +2,8 @@
 
 Proven means that `speccompile build` proved its bundle (the probe, the graphs over windows, tokens against eager), and
 that the bundle, opened again, gives the tokens of transformers' own `generate`, drafting from the prompt and alone.
-Exact means that windows of every width gave equal bits, and that no product with a weight is left to ONNX Runtime,
-whose sums depend on the window where weights are larger.
+Exact means that windows of every width gave equal bits, and that no operator is left to ONNX Runtime whose results
+depend on the window in larger models (`loose_operators`).
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from scripts.architectures.configurations import IMPOSSIBLE, configuration
-from scripts.architectures.loose_products import loose_products
+from scripts.architectures.loose_operators import loose_operators
 from scripts.architectures.row import Row
 from speccompile.compiler.build import build
 from speccompile.compiler.checkpoints.multimodal import TYPES
@@ -62,7 +62,7 @@ def attempt(model_type: str, folder: Path) -> Row:
     bundle = Bundle.open(folder / "bundle", threads=1)
     row = _compared(model_type, architecture, bundle, texts)
     (engine,) = bundle.manifest.engines
-    loose = tuple(loose_products(folder / "bundle" / engine.files["verify"]))
+    loose = tuple(loose_operators(folder / "bundle" / engine.files["verify"]))
     return replace(row, exact=bundle.exact and not loose, loose=loose) if row.status == "proven" else row
 
 

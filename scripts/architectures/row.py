@@ -22,12 +22,19 @@ REASONS: dict[str, str] = {
 }
 """Part of a reason -> the text of the table for all classes that are refused with it."""
 
+EXACT = {
+    True: "exact on CPUs: windows of every width give equal bits",
+    False: "not exact on CPUs, where speculation may change tokens",
+    None: "nobody looked yet whether it is exact on CPUs",
+}
+"""`Row.exact` -> the text of the table for proven classes."""
+
 
 @dataclass(frozen=True)
 class Row:
     """status: one of STATUSES; reason: why it is not proven; per_round: new tokens of a round, drafted from prompts;
-    exact: whether windows of every width give equal bits on a CPU, None where nobody looked; loose: the products with
-    weights whose sums may depend on the window."""
+    exact: whether windows of every width give equal bits on a CPU, None where nobody looked; loose: the operators whose
+    results depend on the window in larger models."""
 
     model_type: str
     architecture: str
@@ -40,8 +47,8 @@ class Row:
     @property
     def why(self) -> str:
         """Return the reason in the words that hold for every class, without names and figures of this one."""
-        if self.exact is False:
-            return "not exact on CPUs, where speculation may change tokens"
+        if self.status == "proven":
+            return EXACT[self.exact]
         reason = re.sub(r"^\w+ cannot be compiled: ", "", self.reason)
         return next((words for part, words in REASONS.items() if part in reason), reason)
 

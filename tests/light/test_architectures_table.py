@@ -73,10 +73,10 @@ def test_rows_are_grouped_by_what_became_of_them_and_why():
     elsewhere = (
         "{0}ForCausalLM cannot be compiled: 2 of its 2 layers do not go through transformers' attention interface"
     )
-    rows = [Row("one", "OneForCausalLM", "refused", elsewhere.format("One")), Row("three", "T", "proven"),
+    rows = [Row("one", "OneForCausalLM", "refused", elsewhere.format("One")), Row("three", "T", "proven", exact=True),
             Row("two", "TwoForCausalLM", "refused", elsewhere.format("Two"))]  # fmt: skip
     proven, refused = markdown(rows).splitlines()[2:]
-    assert proven == "| proven |  | 1 | `three` |"
+    assert proven == "| proven | exact on CPUs: windows of every width give equal bits | 1 | `three` |"
     assert refused.endswith("| 2 | `one`, `two` |")
     assert summary(rows) == "1 proven, 2 refused"
     assert [*STATUSES][:2] == ["proven", "refused"]

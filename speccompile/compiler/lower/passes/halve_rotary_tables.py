@@ -3,31 +3,43 @@
 import onnx_ir as ir
 
 from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
-from speccompile.compiler.lower.passes.matching import Op, made_by, match, match_slice, number, numbers
+from speccompile.compiler.lower.passes.matching import Bound, Op, made_by, match, match_slice, number, numbers
 
-_DOUBLE = {
-    kind: Op("Unsqueeze", Op("Mul", Op(kind, Op("Concat", "angles", "angles")), "scale"), "axis")
-    for kind in ("Cos", "Sin")
-}
+_DOUBLE = {kind: Op("Mul", Op(kind, Op("Concat", "angles", "angles")), "scale") for kind in ("Cos", "Sin")}
+_SPREAD = {kind: Op("Unsqueeze", table, "axis") for kind, table in _DOUBLE.items()}
 
 
 def halve_rotary_tables(model: ir.Model) -> int:
-    """Before: table = Squeeze(Slice(Unsqueeze(Cos(Concat(angles, angles)) * scale), first half)). After: table =
-    Cos(angles) * scale; sines likewise.
+    """Before: table = Squeeze(Slice(Unsqueeze(Cos(Concat(angles, angles)) * scale), first half)), or table =
+    Slice(Cos(Concat(angles, angles)) * scale, first half), as in DeepSeek-V3. After: table = Cos(angles) * scale; sines
+    likewise.
 
     The halves are equal: transformers concatenates them for heads whose halves are rotated into each other.
     """
-    return rewrite_nodes(model, "", "Squeeze", _half)
+    return rewrite_nodes(model, "", "Squeeze", _squeezed_half) + rewrite_nodes(model, "", "Slice", _half)
+
+
+def _squeezed_half(nodes: Nodes, node: ir.Node) -> ir.Value | None:
+    if len(node.inputs) != 2:
+        return None
+    found = _first_half(nodes, node.inputs[0], _SPREAD)
+    return found[1] if found is not None and numbers(found[0]["axis"]) == numbers(node.inputs[1]) else None
 
 
 def _half(nodes: Nodes, node: ir.Node) -> ir.Value | None:
-    taken = match_slice(node.inputs[0])
-    if taken is None or (taken.start, taken.step) != (0, 1) or len(node.inputs) != 2:
+    found = _first_half(nodes, node.outputs[0], _DOUBLE)
+    return None if found is None else found[1]
+
+
+def _first_half(nodes: Nodes, half: ir.Value | None, tables: dict[str, Op]) -> tuple[Bound, ir.Value] | None:
+    """Append the table of half the width, if a value is the first half of one of these; return what matched too."""
+    taken = match_slice(half)
+    if taken is None or (taken.start, taken.step) != (0, 1):
         return None
-    for kind, pattern in _DOUBLE.items():
+    for kind, pattern in tables.items():
         found = match(pattern, taken.source)
-        if found is not None and numbers(found["axis"]) == numbers(node.inputs[1]) and _is_half(found, taken.stop):
-            return nodes("Mul", nodes(kind, found["angles"]), found["scale"])
+        if found is not None and _is_half(found, taken.stop):
+            return found, nodes("Mul", nodes(kind, found["angles"]), found["scale"])
     return None
 
 
