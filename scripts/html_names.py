@@ -37,7 +37,7 @@ def header() -> str:
     return (
         HEADER
         + constant("kHtmlNames", " ".join(name + "!" * (name in html5) for name in names), "!: may lack its semicolon.")
-        + constant("kHtmlCharacters", codes, "Of each name: how many characters, which.")
+        + constant("kHtmlCharacters", codes, "Characters of each name: their number, and which.")
         + constant("kHtmlNumbers", "".join(map(number, sum(moved.items(), ()))), "Numbers that mean another, which.")
         + "\n}  // namespace spc::unicode\n"
     )

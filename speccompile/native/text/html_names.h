@@ -146,7 +146,7 @@ inline constexpr char kHtmlNames[] =
     "E vsupne vzigzag wcirc wedbar wedge wedgeq weierp wfr wopf wp wr wreath wscr xcap xcirc xcup xdtri xfr xhArr xharr x"
     "i xlArr xlarr xmap xnis xodot xopf xoplus xotime xrArr xrarr xscr xsqcup xuplus xutri xvee xwedge yacute! yacy ycirc"
     " ycy yen! yfr yicy yopf yscr yucy yuml! zacute zcaron zcy zdot zeetrf zeta zfr zhcy zigrarr zopf zscr zwj zwnj";
-// Of each name: how many characters, which.
+// Characters of each name: their number, and which.
 inline constexpr char kHtmlCharacters[] =
     "1V61V11Q61R81R61`P11TXe31P61aL1P81cb:1T81hYe31QS81U61lTe31db81S61T61f`81Wg:1Vh81aP11ea81~Y81bL1UXe31iYe31hF1~Y81^b81"
     "WQ11Y51V81bf81UZ81]Y81~81W61X81`a81Z81h51g51]Y81WM1id81fd81ed81gd81ba81mP81iP81ga81dc:1Qc81_a81^a81RX81``81ca81_a:1n"

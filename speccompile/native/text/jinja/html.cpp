@@ -32,7 +32,7 @@ const std::unordered_map<std::string, std::string>& characters_by_name() {
   return known;
 }
 
-// What stands for the numbers of control characters: those of Windows 1252.
+// Characters for the numbers of control characters: those of Windows 1252.
 const std::unordered_map<uint32_t, uint32_t>& replaced_numbers() {
   static const std::unordered_map<uint32_t, uint32_t> known = [] {
     std::unordered_map<uint32_t, uint32_t> found;

@@ -19,7 +19,7 @@ struct Chunk {
 };
 using Chunks = std::deque<Chunk>;
 
-// What a line's chunks are cut by.
+// Places at which a line is cut into chunks.
 class Line {
  public:
   explicit Line(const std::string& text) : all(characters_of(text)) {}
