@@ -79,7 +79,7 @@ class Line {
   }
 };
 
-// How lines are filled.
+// Settings of filling lines.
 struct Filling {
   int64_t width;
   bool breaks_words, cuts_at_hyphens, cuts_words_at_hyphens;
