@@ -23,7 +23,7 @@ class Whims(LatencyEstimates):
         super().__init__()
         self._random = random
 
-    def chunk(self, taken: int = 0) -> int | None:
+    def chunk(self, waiting: int, decoding: int, taken: int = 0) -> int | None:
         return self._random.choice([0, 1, 5] if taken else [None, 1, 2, 5, 16])
 
     def pays_to_copy(self, tokens: int) -> bool:

@@ -24,30 +24,38 @@ from typing import Any
 FORM = "int4, group 128, head too"
 
 
+def opened(folder: Path, rows: int, threads: int) -> tuple[Any, Any]:
+    """Return the library and a pipeline over a converted model."""
+    import openvino_genai
+
+    scheduled = openvino_genai.SchedulerConfig()
+    scheduled.max_num_seqs, scheduled.enable_prefix_caching = rows, True
+    settings = {"INFERENCE_NUM_THREADS": threads}
+    return openvino_genai, openvino_genai.ContinuousBatchingPipeline(str(folder), scheduled, "CPU", settings)
+
+
+def generation_config(library: Any, tokens: int) -> Any:
+    """Return the options of a greedy request for so many tokens."""
+    config = library.GenerationConfig()
+    config.max_new_tokens, config.ignore_eos, config.do_sample = tokens, True, False
+    config.apply_chat_template = False
+    config.eos_token_id, config.stop_token_ids = 0, {0}  # ignored, but refused where the model has none
+    return config
+
+
 class Engine:
     """A pipeline, and the thread that steps it."""
 
     def __init__(self, folder: Path, rows: int, threads: int) -> None:
-        import openvino_genai
-
-        self._library, self._numbers = openvino_genai, count()
-        scheduled = openvino_genai.SchedulerConfig()
-        scheduled.max_num_seqs, scheduled.enable_prefix_caching = rows, True
-        self._pipeline = openvino_genai.ContinuousBatchingPipeline(
-            str(folder), scheduled, "CPU", {"INFERENCE_NUM_THREADS": threads}
-        )
-        self._tokenizer = self._pipeline.get_tokenizer()
+        self._library, self._pipeline = opened(folder, rows, threads)
+        self._numbers, self._tokenizer = count(), self._pipeline.get_tokenizer()
         self._changed = threading.Condition()
         self._asked: list[tuple[Any, SimpleQueue[list[int] | None]]] = []
         threading.Thread(target=self._run, daemon=True).start()
 
     def tokens(self, prompt: str, most: int) -> Iterator[tuple[int, str]]:
         """Return the tokens that come together, as their number and their text."""
-        config = self._library.GenerationConfig()
-        config.max_new_tokens, config.ignore_eos, config.do_sample = most, True, False
-        config.apply_chat_template = False
-        config.eos_token_id, config.stop_token_ids = 0, {0}  # ignored, but refused where the model has none
-        given: SimpleQueue[list[int] | None] = SimpleQueue()
+        config, given = generation_config(self._library, most), SimpleQueue[list[int] | None]()
         with self._changed:
             self._asked.append((self._pipeline.add_request(next(self._numbers), prompt, config), given))
             self._changed.notify()

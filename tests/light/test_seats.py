@@ -224,28 +224,38 @@ def test_first_come_first_served():
 
 def test_a_chunk_takes_as_long_as_some_rounds():
     costs = LatencyEstimates()
-    assert costs.chunk() is None
+    assert costs.chunk(1, 1) is None
     costs.record_round(1.0)
-    assert costs.chunk() is None  # nothing has been read
+    assert costs.chunk(1, 1) is None  # nothing has been read
     costs.record_prefill(100, 10.0)
     assert costs.prefill_seconds(50) == pytest.approx(5.0)
     affordable = ROUNDS / 0.1
-    assert costs.chunk() == 1 << (int(affordable + 1e-9).bit_length() - 1)
-    assert costs.chunk() <= affordable + 1e-9 < 2 * costs.chunk()
+    assert costs.chunk(4, 4) == 1 << (int(affordable + 1e-9).bit_length() - 1)
+    assert costs.chunk(4, 4) <= affordable + 1e-9 < 2 * costs.chunk(4, 4)
+    assert costs.chunk(1, 0) is None  # nobody waits for a round
     slow = LatencyEstimates()
     slow.record_prefill(1, 10.0)
-    assert slow.chunk() is None  # nothing has been decoded
+    assert slow.chunk(1, 1) is None  # nothing has been decoded
     slow.record_round(0.1)
-    assert slow.chunk() == SMALLEST
+    assert slow.chunk(1, 1) == SMALLEST
+
+
+def test_a_chunk_is_longer_the_more_wait_for_it_and_shorter_the_more_decode():
+    costs = LatencyEstimates()
+    costs.record_round(1.0)
+    costs.record_prefill(100, 10.0)
+    assert ROUNDS == 3  # of all sequences those that wait for prompts get their share of 60 tokens
+    found = [costs.chunk(waiting, decoding) for waiting, decoding in ((1, 15), (4, 12), (5, 5), (15, 1), (1000, 1))]
+    assert found == [8, 8, 16, 32, 32]
 
 
 def test_prompts_follow_each_other_until_half_of_a_chunk_is_taken():
     costs = LatencyEstimates()
-    assert costs.chunk(5) is None
+    assert costs.chunk(2, 2, 5) is None
     costs.record_round(1.0)
     costs.record_prefill(100, 10.0)
     assert ROUNDS == 3  # so 30 tokens take as long as three rounds
-    assert [costs.chunk(taken) for taken in (8, 14, 15, 16, 100)] == [16, 16, 8, 0, 0]
+    assert [costs.chunk(2, 2, taken) for taken in (8, 14, 15, 16, 100)] == [16, 16, 8, 0, 0]
 
 
 def test_few_tokens_cost_as_much_as_a_small_chunk():

@@ -34,7 +34,7 @@ class Ticks(Clock):
         return self.now
 
 
-@pytest.mark.parametrize(("length", "together"), [(6, 3), (14, 2), (20, 0)])
+@pytest.mark.parametrize(("length", "together"), [(6, 4), (14, 3), (20, 0)])
 def test_short_prompts_are_read_between_two_rounds_until_half_of_a_chunk_is_taken(length: int, together: int):
     made = scheduler(7, clock=Ticks(), prefill_chunk=16)
     requests = [made.submit([7] * 32, max_new_tokens=40)]
@@ -42,7 +42,7 @@ def test_short_prompts_are_read_between_two_rounds_until_half_of_a_chunk_is_take
         made.step()
     prompts = [[number] * length for number in range(5)]
     requests += [made.submit(prompt, max_new_tokens=9) for prompt in prompts]
-    assert made._costs.chunk() == 32  # a token is a sixteenth of a round, of which three may pass: 48
+    assert made._costs.chunk(5, 1) == 64  # a token is a sixteenth of a round, of which five may pass: 80
     made.step()
     assert len(made.observer.of("first_token")) == 1 + together
     for prompt, (generation,) in zip(prompts, finish(made, *requests)[1:], strict=True):

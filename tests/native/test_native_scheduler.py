@@ -145,6 +145,18 @@ def test_a_prefix_is_read_once_and_chunks_are_small_beside_decoding(both):
     assert len(PROMPT) > CHUNK
 
 
+def test_the_more_prompts_wait_the_more_are_read_between_two_rounds(both):
+    lengths, firsts = (30, 13, 9, 21, 13, 26, 17, 13), list[int]()
+    with both(None, (1,), drafts=False, rows=8, prefill_chunk=32, max_length=64) as schedulers:
+        for length in lengths:
+            schedulers.submit([length] * length, max_new_tokens=30, ignore_eos=True)
+        while sum(firsts) < len(lengths):
+            events = schedulers(step=None)["events"]
+            firsts.append(sum(event[0] == "first_token" for event in events))
+        schedulers.finish()
+    assert firsts == [1, 4, 1, 0, 1, 1]  # the last find few others, and fewer that wait
+
+
 def test_a_full_queue_refuses_and_a_closing_service_finishes(both):
     with both({"requests": 1, "client_rows": 1}) as schedulers:
         for number in range(4):  # three slots, and one that waits

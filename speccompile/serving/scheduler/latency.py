@@ -1,7 +1,8 @@
 """Measured costs of rounds and of prefill on this machine."""
 
 ROUNDS = 3
-"""Duration of a prefill chunk in decoding rounds: a smaller value makes prompts slow, a larger one raises latency."""
+"""Duration of a prefill chunk in decoding rounds where as many sequences wait for it as for the next round: at most
+twice this where few decode, less where few wait. A smaller value makes prompts slow, a larger one raises latency."""
 
 SMALLEST = 8
 """Minimum number of tokens of a chunk: fewer tokens cost about the same."""
@@ -34,14 +35,15 @@ class LatencyEstimates:
         """Return the expected seconds of a prefill of `tokens` tokens; 0 before any measurement."""
         return tokens * self._seconds / self._tokens if self._tokens else 0.0
 
-    def chunk(self, taken: int = 0) -> int | None:
+    def chunk(self, waiting: int, decoding: int, taken: int = 0) -> int | None:
         """Return the number of prompt tokens to prefill between two rounds, or None for a full chunk. Only powers of
-        two, because every other width would have to be bound as well. taken: tokens of other prompts since the last
-        round; 0 follows once they have taken more than half of what may be read."""
+        two, because every other width would have to be bound as well. waiting: sequences that have a slot or find one,
+        whose prompts are not read; decoding: sequences that wait for the next round; taken: tokens of other prompts
+        since the last one. 0 follows once they have taken more than half of what may be read."""
         token = self.prefill_seconds(1)
-        if not token or not self._round:
+        if not token or not self._round or decoding < 1:
             return None
-        affordable = int(ROUNDS * self._round / token)
+        affordable = int(2 * ROUNDS * (waiting / (waiting + decoding)) * self._round / token)
         if taken and 2 * taken > affordable:
             return 0
         return max(SMALLEST, 1 << max(0, (affordable - taken).bit_length() - 1))

@@ -50,8 +50,7 @@ class Scheduler(PrefixReuse):
         """Error of the engine, which ended the service."""
         self._waiting = WaitingQueue(self.limits)
         self._reading: ScheduledSequence | None = None
-        self._cancelled = False
-        self._given = 0
+        self._cancelled, self._given = False, 0
 
     def submit(
         self,
@@ -246,13 +245,14 @@ class Scheduler(PrefixReuse):
 
     def _read(self) -> None:
         """Prefill a chunk of a prompt, small while others decode; more prompts follow until half its time is taken."""
-        most, taken = self._costs.chunk() if self.running > 1 else None, 0
+        rivals = 1 + min(len(self._waiting), len(self._seats) - self.running), self.running - 1
+        most, taken = self._costs.chunk(*rivals), 0
         while most != 0:
             count = self._prefill(most)
             if most is None or not count or self._reading is not None:
                 return
             taken += max(count, SMALLEST)
-            most = self._costs.chunk(taken)
+            most = self._costs.chunk(*rivals, taken)
             if most:
                 self._admit()
 

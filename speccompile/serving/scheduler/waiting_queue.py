@@ -15,8 +15,8 @@ class WaitingQueue:
         self._limits = limits
         self._line = deque[ScheduledSequence]()
 
-    def __bool__(self) -> bool:
-        return bool(self._line)
+    def __len__(self) -> int:
+        return len(self._line)
 
     @property
     def requests(self) -> int:

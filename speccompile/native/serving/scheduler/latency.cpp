@@ -22,11 +22,12 @@ void LatencyEstimates::record_copy(double seconds) { copy_ = moved(copy_, second
 
 double LatencyEstimates::prefill_seconds(int64_t tokens) const { return tokens_ != 0 ? static_cast<double>(tokens) * seconds_ / tokens_ : 0; }
 
-std::optional<int64_t> LatencyEstimates::chunk(int64_t taken) const {
+std::optional<int64_t> LatencyEstimates::chunk(int64_t waiting, int64_t decoding, int64_t taken) const {
   constexpr double kMost = 1 << 30;
   const double token = prefill_seconds(1);
-  if (token == 0 || round_ == 0) return std::nullopt;
-  const auto affordable = static_cast<int64_t>(std::min(static_cast<double>(kChunkRounds) * round_ / token, kMost));
+  if (token == 0 || round_ == 0 || decoding < 1) return std::nullopt;
+  const double share = static_cast<double>(waiting) / static_cast<double>(waiting + decoding);
+  const auto affordable = static_cast<int64_t>(std::min(static_cast<double>(2 * kChunkRounds) * share * round_ / token, kMost));
   if (taken && 2 * taken > affordable) return 0;
   int64_t power = 1;
   while (power * 2 <= affordable - taken) power *= 2;

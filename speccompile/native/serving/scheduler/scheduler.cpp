@@ -197,12 +197,13 @@ void Scheduler::decode() {
 
 // Prefill a chunk of a prompt, small while others decode; more prompts follow until half its time is taken.
 void Scheduler::read() {
-  std::optional<int64_t> most = running_ > 1 ? costs_.chunk() : std::nullopt;
+  const int64_t decoding = running_ - 1, waiting = 1 + std::min(queued(), seats_.size() - running_);
+  std::optional<int64_t> most = costs_.chunk(waiting, decoding);
   for (int64_t taken = 0; most != 0;) {
     const int64_t count = prefill(most);
     if (!most || !count || reading_) return;
     taken += std::max(count, kSmallestChunk);
-    most = costs_.chunk(taken);
+    most = costs_.chunk(waiting, decoding, taken);
     if (most != 0) admit();
   }
 }

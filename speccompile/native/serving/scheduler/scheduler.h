@@ -74,6 +74,11 @@ class Scheduler {
   void publish();
   void preempt(const Scheduled& served);
   int64_t taken() const;
+  // Return the number of sequences in the queue.
+  int64_t queued() const {
+    const std::lock_guard<std::mutex> held(mutex_);
+    return waiting_.size();
+  }
   void keep(const ScheduledSequence& served, const std::optional<SlotContent>& content);
   std::optional<int64_t> restored(const ScheduledSequence& served, const SlotAssignment& place);
   int64_t copied(const ScheduledSequence& served, const SlotAssignment& place);

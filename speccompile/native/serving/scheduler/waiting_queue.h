@@ -19,6 +19,7 @@ class WaitingQueue {
   explicit WaitingQueue(const Limits& limits) : limits_(limits) {}
 
   bool is_empty() const { return line_.empty(); }
+  int64_t size() const { return static_cast<int64_t>(line_.size()); }
   // Return the number of requests none of whose sequences has had a slot, and of sequences that were preempted; and of the tokens
   // that these have to read.
   int64_t requests() const;
