@@ -36,9 +36,11 @@ def header() -> str:
     moved = {code: ord(text) for code, text in controls.items() if text and text not in TAKEN}
     return (
         HEADER
-        + constant("kHtmlNames", " ".join(name + "!" * (name in html5) for name in names), "!: may lack its semicolon.")
-        + constant("kHtmlCharacters", codes, "Characters of each name: their number, and which.")
-        + constant("kHtmlNumbers", "".join(map(number, sum(moved.items(), ()))), "Numbers that mean another, which.")
+        + constant(
+            "kHtmlNames", " ".join(name + "!" * (name in html5) for name in names), "Names; !: may lack its semicolon."
+        )
+        + constant("kHtmlCharacters", codes, "Characters of each name: how many, which.")
+        + constant("kHtmlNumbers", "".join(map(number, sum(moved.items(), ()))), "Numbers, and those that they mean.")
         + "\n}  // namespace spc::unicode\n"
     )
 

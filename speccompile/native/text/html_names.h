@@ -4,7 +4,7 @@
 
 namespace spc::unicode {
 
-// !: may lack its semicolon.
+// Names; !: may lack its semicolon.
 inline constexpr char kHtmlNames[] =
     "AElig! AMP! Aacute! Abreve Acirc! Acy Afr Agrave! Alpha Amacr And Aogon Aopf ApplyFunction Aring! Ascr Assign Atilde"
     "! Auml! Backslash Barv Barwed Bcy Because Bernoullis Beta Bfr Bopf Breve Bscr Bumpeq CHcy COPY! Cacute Cap CapitalDi"
@@ -146,7 +146,7 @@ inline constexpr char kHtmlNames[] =
     "E vsupne vzigzag wcirc wedbar wedge wedgeq weierp wfr wopf wp wr wreath wscr xcap xcirc xcup xdtri xfr xhArr xharr x"
     "i xlArr xlarr xmap xnis xodot xopf xoplus xotime xrArr xrarr xscr xsqcup xuplus xutri xvee xwedge yacute! yacy ycirc"
     " ycy yen! yfr yicy yopf yscr yucy yuml! zacute zcaron zcy zdot zeetrf zeta zfr zhcy zigrarr zopf zscr zwj zwnj";
-// Characters of each name: their number, and which.
+// Characters of each name: how many, which.
 inline constexpr char kHtmlCharacters[] =
     "1V61V11Q61R81R61`P11TXe31P61aL1P81cb:1T81hYe31QS81U61lTe31db81S61T61f`81Wg:1Vh81aP11ea81~Y81bL1UXe31iYe31hF1~Y81^b81"
     "WQ11Y51V81bf81UZ81]Y81~81W61X81`a81Z81h51g51]Y81WM1id81fd81ed81gd81ba81mP81iP81ga81dc:1Qc81_a81^a81RX81``81ca81_a:1n"
@@ -222,7 +222,7 @@ inline constexpr char kHtmlCharacters[] =
     "P`o12Zd8P`o12~f:P`o12[d8P`o11j~:1e;1ob:1Wa81ib81hX81dYe31X[e31hX81Pb81Pb81~Ve31Rf81__91Sf81m]91eYe31jo91go91nM1ho91e"
     "o91lo91kg81P`:1Y[e31Q`:1R`:1io91fo91]Ve31V`:1T`:1c]91Qf81Pf81m71_R11g;1[R11U51fYe31gR11Z[e31^Ve31^R11o71j;1n;1gQ11l;"
     "1XY81fM1gYe31fQ11m^81[[e31_Ve31]P81~P8";
-// Numbers that mean another, which.
+// Numbers, and those that they mean.
 inline constexpr char kHtmlNumbers[] =
     "0moo1==P4~U8Q4Q4R4jP8S4b<T4nP8U4VQ8V4PQ8W4QQ8X4VFY4`Q8Z4P;[4iQ8~4b:]4]4^4m;_4_4`4`4a4hP8b4iP8c4lP8d4mP8e4RQ8f4cP8g4d"
     "P8h4lFi4RY8j4Q;k4jQ8l4c:m4m4n4n;o4h;";

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kReplacement = 0xFFFD;
 
-// Characters by their names, which end with a semicolon, but for some that have another one without it.
+// Characters by their names, which end with a semicolon; some have another one without it.
 const std::unordered_map<std::string, std::string>& characters_by_name() {
   static const std::unordered_map<std::string, std::string> known = [] {
     std::unordered_map<std::string, std::string> found;
@@ -32,7 +32,7 @@ const std::unordered_map<std::string, std::string>& characters_by_name() {
   return known;
 }
 
-// Characters for the numbers of control characters: those of Windows 1252.
+// Characters that the numbers of control characters mean: those of Windows 1252.
 const std::unordered_map<uint32_t, uint32_t>& replaced_numbers() {
   static const std::unordered_map<uint32_t, uint32_t> known = [] {
     std::unordered_map<uint32_t, uint32_t> found;

@@ -19,7 +19,7 @@ struct Chunk {
 };
 using Chunks = std::deque<Chunk>;
 
-// Places at which a line is cut into chunks.
+// Characters of a line, and the places where it may be cut.
 class Line {
  public:
   explicit Line(const std::string& text) : all(characters_of(text)) {}
@@ -79,7 +79,7 @@ class Line {
   }
 };
 
-// Settings of filling lines.
+// Rules by which lines are filled.
 struct Filling {
   int64_t width;
   bool breaks_words, cuts_at_hyphens, cuts_words_at_hyphens;
