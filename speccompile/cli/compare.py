@@ -152,15 +152,17 @@ def command(
     from speccompile.cli.compare_live import live_table
     from speccompile.measure.bench import check_page
     from speccompile.measure.compare.job import Comparison, Options
+    from speccompile.measure.compare.limit import TimeLimit
     from speccompile.measure.compare.run import HERE, ComparisonInterrupted, run_comparison
 
+    limit = TimeLimit.of_minutes(options["minutes"])
     if html is not None:
         check_page(html)
     sampling = {name: options.pop(name) for name in SAMPLING_OPTIONS}
     job = Comparison.read(
         recipe, overrides, Options(**options, sampling=sampling, remember=not no_cache, drop=not keep_all)
     )
-    board = job.board()
+    board = job.board(limit)
     try:
         with live_table(board):
             found = run_comparison(job, pool=pool or HERE, board=board)

@@ -341,10 +341,3 @@ def test_a_reader_that_leaves_is_no_error(both, lookup):
     process = both.start("-q", "generate", lookup, "--prompt", "abc", stdout=writing)
     os.close(writing)
     assert (process.communicate()[1], process.returncode) == (b"", 128 + signal.SIGPIPE)
-
-
-def test_an_error_of_stdout_names_it(both):
-    with Path("/dev/full").open("wb") as full:
-        process = both.start("--version", stdout=full)
-    assert process.communicate()[1].startswith(b"error: stdout: No space left on device\nhint: ")
-    assert process.returncode == 1

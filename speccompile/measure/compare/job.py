@@ -68,11 +68,11 @@ class Comparison:
         plain = Method(AUTOREGRESSIVE, source.none_settings())
         return cls(source, options, (plain, *methods), tuple(questions), Store(output))
 
-    def board(self) -> Board:
-        """Return a new board for one run, whose time limit begins now."""
+    def board(self, limit: TimeLimit | None = None) -> Board:
+        """Return a new board for one run. limit: that of the options which has begun; by default it begins now."""
         tokens = self.options.max_new_tokens * sum(len(question.turns) for question in self.questions)
         estimate = Estimate(self.source.plan.target.facts.weight_bytes, tokens, self.options.repeats)
-        limit = TimeLimit(60 * self.options.minutes or None)
+        limit = limit or TimeLimit.of_minutes(self.options.minutes)
         return Board([method.name for method in self.methods], len(self.questions), estimate, limit)
 
     def plan(self, method: Method) -> Plan:

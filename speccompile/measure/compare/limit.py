@@ -17,6 +17,11 @@ class TimeLimit:
         self.seconds = seconds
         self._end = None if seconds is None else perf_counter() + (1 - KEPT) * seconds
 
+    @classmethod
+    def of_minutes(cls, minutes: float) -> "TimeLimit":
+        """Return the limit of --minutes: 0 is none."""
+        return cls(60 * minutes or None)
+
     @property
     def left(self) -> float | None:
         """Seconds that are left, 0 at least; None without a limit."""

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
+#include <new>
 
 #include "../errors.h"
 #include "../files.h"
@@ -140,6 +141,9 @@ SharedSession refusable(const Ort& library, const std::string& file, const std::
   try {
     return make_shared_handle(library, open(), ort::ReleaseSession);
   } catch (const OrtError& refusal) {
+    // its words for memory that ran out: of C++, of the C library, and of its arena
+    for (const char* words : {"std::bad_alloc", "Cannot allocate memory", "Failed to allocate memory"})
+      if (refusal.message.find(words) != std::string::npos) throw std::bad_alloc();
     throw Error(Kind::kEngine, "ONNX Runtime " + library.version() + " does not take " + file + ": " + refusal.message, hint(library));
   }
 }
