@@ -78,8 +78,8 @@ class Board:
     def start(self) -> None:
         """Show the plan of the comparison, and an estimate of its time."""
         LOGGER.info(
-            "comparing %d methods on %d prompts, at most %d times, as long as a method may win: about %s, a guess that "
-            "the first ones refine", len(self.rows), self.prompts, self.estimate.repeats, duration(self.seconds_left),
+            "comparing %d methods on %d prompts, at most %d times, as long as a method may win: about %s, by the first "
+            "estimate", len(self.rows), self.prompts, self.estimate.repeats, duration(self.seconds_left),
         )  # fmt: skip
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
         if load > BUSY * cores:
