@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from scripts.pages import commands, environment, error_catalogue, recipe, support
+from scripts.pages import commands, environment, error_catalogue, metrics, recipe, support
 from scripts.pages.marks import with_section
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs/reference"
@@ -22,16 +22,18 @@ PAGES = {
     "errors.md": error_catalogue.render,
 }
 """Pages that are made whole."""
-BY_HAND = "support.md"
-"""The page of which only tables are made."""
+BY_HAND = {"support.md": support.SECTIONS, "http.md": {"metrics": metrics.table}}
+"""Pages of which only tables are made."""
 
 
 def pages(reference: Path = REFERENCE) -> dict[str, str]:
-    """Return file of the folder `reference` -> its text, as the code says it. The folder has the page by hand."""
-    text = (reference / BY_HAND).read_text(encoding="utf-8")
-    for name, make in support.SECTIONS.items():
-        text = with_section(text, name, make())
-    return {name: make() for name, make in PAGES.items()} | {BY_HAND: text}
+    """Return file of the folder `reference` -> its text, as the code says it. The folder has the pages by hand."""
+    found = {name: make() for name, make in PAGES.items()}
+    for page, sections in BY_HAND.items():
+        found[page] = (reference / page).read_text(encoding="utf-8")
+        for name, make in sections.items():
+            found[page] = with_section(found[page], name, make())
+    return found
 
 
 def main(arguments: list[str], reference: Path = REFERENCE) -> int:

@@ -83,7 +83,7 @@ def _verify(folder: Path, hashes: Hashes, *, skip_verified: bool) -> None:
 def _signer(key: Path, *, verify: bool) -> PublicKey:
     if not verify:
         raise UsageError(
-            "received a key that must have signed the bundle, and not to compare hashes, which are what is signed",
+            "received a key that must have signed the bundle, without comparing hashes, which the signature covers",
             hint="leave out --no-verify (verify=False)",
         )
     return read_public_key(key)

@@ -133,7 +133,7 @@ def _locked(work: Path) -> Iterator[None]:
         shutil.rmtree(work)  # the error must be fixed first, so nothing can be resumed
         raise
     except BaseException:
-        LOGGER.info("what is done so far lies in %s: the same command goes on from there", work)
+        LOGGER.info("finished work lies in %s: the same command goes on from there", work)
         raise
     finally:
         os.close(lock)

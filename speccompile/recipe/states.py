@@ -1,8 +1,9 @@
 """Check the limits of models with recurrent state: they cannot process a token twice or undo one.
 
 This module makes all such checks that do not need the weights. It refuses a tree for a drafter with recurrent state,
-because every branch would need a separate state; for a target guesses that are no tree of one drafter, or a tree of its
-own weights; and a fused round whose prefill chunk would begin with the previous chunk's last token.
+because every branch would need a separate state. For a target it refuses draft tokens that are no tree of one drafter,
+and a tree of the target's own weights. It refuses a fused round whose prefill chunk would begin with the previous
+chunk's last token.
 """
 
 from speccompile.drafters import DRAFTING_METHODS, KINDS_SHARING_TARGET_WEIGHTS
@@ -48,7 +49,7 @@ def _check_tree(draft: DrafterPlan, key: str, hint: str, about: str, origin: Rec
         raise origin.refusal(key, received, CHAINS, hint)
     if draft.lookahead is not None or len(draft.models) > 1:
         expected = f"a tree of one drafter, such as drafter.tree [2, 2], or {CHAINS}"
-        raise origin.refusal(key, f"guesses that are no tree of one drafter, but {about}", expected, hint)
+        raise origin.refusal(key, f"draft tokens that are no tree of one drafter, but {about}", expected, hint)
 
 
 def _blamed(recipe: Recipe, draft: DrafterPlan) -> tuple[str, str]:
@@ -74,5 +75,5 @@ def _check_drafter(origin: RecipeSource, model: ModelPlan, draft: DrafterPlan) -
         raise origin.refusal("drafter.tree", f"a tree, but {about}", CHAINS, "set drafter.tree to chain")
     _check_kind(draft.kind, DRAFTING_METHODS[draft.kind].own_states, about, origin)
     if draft.inner is not None:
-        received = f"{draft.inner.kind}, whose guesses the drafter would take back, but {about}"
+        received = f"{draft.inner.kind}, whose draft tokens the drafter would take back, but {about}"
         raise origin.refusal("drafter.drafter", received, "nothing", "remove drafter.drafter")

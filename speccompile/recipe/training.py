@@ -88,7 +88,7 @@ def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
 def _section(recipe: Recipe) -> Train:
     if recipe.train is None:
         hint = "for example `train: {data: {kind: text, files: [docs]}, schedule: {seconds: 600}}`"
-        raise recipe.origin.refusal("train", "nothing", "a section that says what is learnt", hint)
+        raise recipe.origin.refusal("train", "nothing", "a section that names the training data", hint)
     return recipe.train
 
 

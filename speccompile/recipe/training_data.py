@@ -50,7 +50,7 @@ def decide_data(
     """
     if written is None or not written.files:
         key = "train.data" if written is None else "train.data.files"
-        raise origin.refusal(key, "nothing", "what is learnt from", "for example `data: {kind: text, files: [docs]}`")
+        raise origin.refusal(key, "nothing", "training data", "for example `data: {kind: text, files: [docs]}`")
     names = _names(written.files, origin)
     kind = _kind(written, names, origin)
     found = find_files(names, kind)

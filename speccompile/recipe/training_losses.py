@@ -25,7 +25,7 @@ def check_loss(loss: LossPlan, kind: str, packing: str, origin: RecipeSource) ->
         raise origin.refusal(
             "train.loss.drop",
             f"{format_value(loss.drop)} with train.data.packing packed",
-            "no folder: of a row of several texts some may be reproduced and some not",
+            "no folder: a packed row may hold texts that are reproduced beside texts that are not",
             "take train.data.packing buckets, or remove train.loss.drop",
         )
     if loss.kind == "ce" and loss.hard > 0:
@@ -65,6 +65,6 @@ def _check_own_text(loss: LossPlan, kind: str, packing: str, origin: RecipeSourc
         raise origin.refusal(
             key,
             f"{received} with train.data.packing packed",
-            "target: a row of several texts has no one prompt to go on from",
+            "target: a packed row of several texts has no single prompt to continue",
             "take train.data.packing buckets",
         )

@@ -45,7 +45,7 @@ def _wanted(plan: TrainingPlan, model: nn.Module, corpus: Dataset) -> NewDrafter
         counts = count_learnt(texts, plan.target.facts.vocabulary_size)
         kept = select_tokens(counts, plan.vocabulary, plan.target.facts.eos_token_ids)
         LOGGER.info(
-            "vocabulary: %d of the target's %d tokens, which are %.2f %% of what is learnt",
+            "vocabulary: %d of the target's %d tokens, which cover %.2f %% of the training data",
             len(kept), len(counts), 100 * coverage(counts, kept),
         )  # fmt: skip
     return NewDrafter(

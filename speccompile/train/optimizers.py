@@ -32,8 +32,8 @@ def trained_parameters(learner: nn.Module) -> dict[str, nn.Parameter]:
     for name, parameter in found.items():
         if parameter.dtype != torch.float32:
             raise UnsupportedModelError(
-                f"{type(learner).__name__}: {name} is {parameter.dtype}, expected float32, which is what learns",
-                hint="load the learner in float32; precision: bfloat16 is of activations",
+                f"{type(learner).__name__}: {name} is {parameter.dtype}, expected float32 for weights that are trained",
+                hint="load the drafter in float32; precision: bfloat16 is that of activations",
             )
     return found
 

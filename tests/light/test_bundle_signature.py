@@ -100,7 +100,7 @@ def test_a_key_of_the_same_number_is_another_key(bundle, keys, tmp_path):
 
 def test_a_signature_is_of_hashes_that_are_compared(bundle, keys):
     sign(bundle, keys, "")
-    with pytest.raises(UsageError, match="not to compare hashes, which are what is signed") as caught:
+    with pytest.raises(UsageError, match="without comparing hashes, which the signature covers") as caught:
         open_bundle(bundle, verify=False, signed_by=public_of(keys))
     assert "--no-verify" in caught.value.hint
 

@@ -41,7 +41,7 @@ def test_the_help_imports_nothing_heavy():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "train=null"], "train: received nothing, expected a section that says what is learnt"),
+        (["--set", "train=null"], "train: received nothing, expected a section that names the training data"),
         (["--set", "train.schedule.seconds=0"], "train.schedule.seconds: received 0"),
         (["--set", "train.schedule=null"], "train.schedule: received no budget"),
         (["--set", "drafter.kind=prompt_lookup"], "which cannot be trained: it has no weights"),

@@ -59,11 +59,11 @@ def test_a_tree_of_a_target_that_carries_states(plan, refusal):
     ],
     ids=lambda each: each["kind"] if isinstance(each, dict) else each,
 )
-def test_kinds_whose_guesses_are_no_tree_of_one_drafter(refusal, drafter, key):
+def test_kinds_whose_draft_tokens_are_no_tree_of_one_drafter(refusal, drafter, key):
     message, _ = refusal(drafter)
     assert message.endswith(
-        f"{key}: received guesses that are no tree of one drafter, but the target 'hybrid' {CARRIES}, expected a tree "
-        "of one drafter, such as drafter.tree [2, 2], or a chain, in which each token follows one"
+        f"{key}: received draft tokens that are no tree of one drafter, but the target 'hybrid' {CARRIES}, expected "
+        "a tree of one drafter, such as drafter.tree [2, 2], or a chain, in which each token follows one"
     )
 
 
@@ -77,7 +77,7 @@ def test_a_tree_of_a_drafter_that_carries_states(plan, refusal, tmp_path):
     message, _ = refusal(drafter | {"tree": [2, 1]}, target="target")
     assert f"drafter.tree: received a tree, but the drafter 'hybrid' {CARRIES}" in message
     message, hint = refusal(drafter | {"drafter": {"kind": "prompt_lookup"}}, target="target")
-    assert "drafter.drafter: received prompt_lookup, whose guesses the drafter would take back, but the dr" in message
+    assert "received prompt_lookup, whose draft tokens the drafter would take back, but the dr" in message
     assert hint == "remove drafter.drafter"
     assert plan(drafter, target="target").drafter.models[0].facts.states == "layer 1 is of type linear_attention"
     several = {"kind": "models", "models": ["hybrid", "drafter"]}

@@ -1,4 +1,4 @@
-"""docs/reference/http.md is complete: routes, fields, statuses, limits and metrics of the server as it is."""
+"""docs/reference/http.md is complete: routes, fields, statuses and limits of the server as it is."""
 
 import json
 import re
@@ -7,14 +7,12 @@ from typing import Any, cast
 
 import click
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from speccompile.cli.main import group
 from speccompile.serving.http import openapi
 from speccompile.serving.http.app import Settings, make_app
 from speccompile.serving.http.fields import CHAT, COMPLETION, DETOKENIZE, TOKENIZE, UNSUPPORTED
 from speccompile.serving.http.keys import Keys
-from speccompile.serving.http.metrics import Metrics
 from speccompile.serving.http.model import ServedModel
 from tests.light.serve_example import toy_server
 
@@ -106,13 +104,6 @@ def test_limits_are_options_of_serve_with_their_defaults() -> None:
             assert float(default) == options[name].default, name
         elif default.isdigit():
             assert f"by default {default}" in str(options[name].help), name
-
-
-def test_metrics_are_those_that_are_sent() -> None:
-    text = Metrics("demo", "cpu", 4).text().decode()
-    sent = {each.name: each.type for each in text_string_to_metric_families(text) if each.name.startswith("vllm:")}
-    sent = {name: kind for name, kind in sent.items() if not name.endswith("_created")}
-    assert {name: kind for name, (kind, _) in rows("Metrics").items()} == sent
 
 
 def test_the_example_of_an_error_is_what_is_sent() -> None:

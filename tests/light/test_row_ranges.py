@@ -137,7 +137,7 @@ def test_runs_over_other_rows_are_bound_to_the_same_memory(engine):
 
 @pytest.mark.parametrize("rows", [range(0), range(2, 1), range(2, 4), range(-1, 1), range(0, 3, 2)], ids=str)
 def test_rows_that_are_none_of_the_batch_are_refused(engine, rows):
-    with pytest.raises(EngineError, match="expected a range of one or more of the 3 rows of the batch") as error:
+    with pytest.raises(EngineError, match="expected a range of one or more of the 3 batch slots") as error:
         engine.bind("verify", {"window": 2}, rows=rows)
     assert "cache.batch_size" in str(error.value.hint)
 
@@ -156,7 +156,7 @@ def test_an_engine_without_ranges_says_so(tmp_path):
     device = Adding(FakeCuda(), Graph("draft", (state,), (replace(state, name="length.out"),)))
     assert not device.supports_batch_slices
     device.bind("draft", {}, rows=range(ROWS))
-    with pytest.raises(EngineError, match="this engine runs all 3 rows of the batch at once"):
+    with pytest.raises(EngineError, match="this engine runs all 3 batch slots at once"):
         device.bind("draft", {}, rows=range(1))
 
 

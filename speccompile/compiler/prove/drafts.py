@@ -114,7 +114,7 @@ def cases(driven: Recording) -> Iterator[Case]:
 
 def _paired(driven: Recording) -> list[list[tuple[Array, list[int]]]]:
     """Return for every window and batch slot the features of all committed tokens, and the tokens after them at their
-    commit, which in the middle of a text are the target's own guess. Empty without features."""
+    commit, which in the middle of a text are the target's own prediction. Empty without features."""
     found: list[list[tuple[Array, list[int]]]] = []
     for _, window, outputs in driven.runs():
         features = (driven.links[len(found)] if driven.links else outputs).get("features")

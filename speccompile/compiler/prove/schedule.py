@@ -84,7 +84,7 @@ class Schedule:
 class ScheduledWindow:
     """One run of a round's graphs. values: written by the host, by buffer; fed: tokens of each batch slot, committed:
     those before; drafted: whether all but one are drafts; before: an earlier run, for the states alone; is_told:
-    whether the token after a text window replaces the target's guess before the draft."""
+    whether the token after a text window replaces the target's prediction before the draft."""
 
     widths: dict[str, int]
     values: dict[str, Array]
@@ -218,7 +218,7 @@ def _from_the_beginning(graphs: Sequence[Graph], script: Schedule) -> Iterator[S
 
 def overlapped(script: Schedule, graphs: Iterable[Graph]) -> Schedule:
     """Return the schedule as the runtime feeds a drafter that pairs features with the next token: if one graph makes
-    the path and drafts, a window ends with the target's guess, which the next window repeats."""
+    the path and drafts, a window ends with the target's prediction, which the next window repeats."""
     is_fused = any(graph.name == "step" for graph in graphs)
     return replace(script, overlap=1) if is_fused and pairs_next(graphs) else script
 
@@ -306,7 +306,7 @@ def _go_back(engine: Engine, window: ScheduledWindow, graphs: Sequence[Graph]) -
 
 
 def _tell_next(engine: Engine, window: ScheduledWindow) -> Array:
-    """Return the path with the text's next token instead of the target's guess, as the runtime writes it."""
+    """Return the path with the text's next token instead of the target's prediction, as the runtime writes it."""
     told = window.values["path"]
     path = engine.host_view("path", told.shape)
     for row, fed in enumerate(window.fed):

@@ -100,8 +100,8 @@ def mask_rows(wanted: NewDrafter) -> Tensor:
     of the target's embedding. Raise RecipeError for a depth of 1."""
     if wanted.depth < 2:
         raise RecipeError(
-            f"train.depth: received {wanted.depth}, expected 2 or more: the first draft is the target's own guess, and "
-            "every other one needs a mask row",
+            f"train.depth: received {wanted.depth}, expected 2 or more: the target predicts the first draft "
+            "token itself, and every other one needs a mask row",
             hint="set train.depth to 4",
         )
     table, random = wanted.ends.embed.table.float(), torch.Generator().manual_seed(wanted.seed)

@@ -86,8 +86,8 @@ class Board:
         """Show the plan of the comparison, and an estimate of its time."""
         limit = self.limit.seconds
         LOGGER.info(
-            "comparing %d methods on %d prompts, at most %d times, as long as a method may win: about %s, a guess that "
-            "the first ones refine%s", len(self.rows), self.prompts, self.estimate.repeats,
+            "comparing %d methods on %d prompts, at most %d times, as long as a method may win: about %s, by the first "
+            "estimate%s", len(self.rows), self.prompts, self.estimate.repeats,
             duration(self.seconds_needed),
             "" if limit is None else f"; after {duration(limit)} it ends with the table so far (--minutes)",
         )  # fmt: skip

@@ -63,7 +63,7 @@ Json read_manifest(const std::string& folder) {
 
 PublicKey signer(const std::string& path, bool verify) {
   if (!verify)
-    throw Error(Kind::kUsage, "received a key that must have signed the bundle, and not to compare hashes, which are what is signed",
+    throw Error(Kind::kUsage, "received a key that must have signed the bundle, without comparing hashes, which the signature covers",
                 "leave out --no-verify (verify=False)");
   return PublicKey::read(plain_path(path));
 }

@@ -101,12 +101,12 @@ def check_rows(rows: range | None, batch: int, *, has_ranges: bool) -> range:
         return range(batch)
     if not 0 <= rows.start < rows.stop <= batch or rows.step != 1:
         raise EngineError(
-            f"a run over {rows}: expected a range of one or more of the {batch} rows of the batch",
-            hint="cache.batch_size in the recipe says how many rows a bundle has",
+            f"a run over {rows}: expected a range of one or more of the {batch} batch slots",
+            hint="cache.batch_size in the recipe sets the number of batch slots",
         )
     if not has_ranges and len(rows) != batch:
         raise EngineError(
-            f"a run over {rows}: this engine runs all {batch} rows of the batch at once",
+            f"a run over {rows}: this engine runs all {batch} batch slots at once",
             hint="see `has_ranges`: engines on a GPU have none",
         )
     return rows

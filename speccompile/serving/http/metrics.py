@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter as Tally
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from prometheus_client import (
@@ -11,6 +11,7 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Metric,
     ProcessCollector,
     generate_latest,
 )
@@ -31,36 +32,36 @@ _ENDS = {"capacity": "length", "cancelled": "abort", "timeout": "abort"}
 """Finish reasons -> vLLM's words for them."""
 
 _COUNTERS = {
-    "prompt_tokens": "Tokens of prompts of the sequences that got a row.",
-    "prompt_tokens_cached": "Those of them that were kept from an earlier text, or another row.",
-    "generation_tokens": "New tokens of sequences that have ended.",
-    "prefix_cache_queries": "Tokens of prompts that were looked for among what is kept.",
-    "prefix_cache_hits": "Those of them that were found.",
-    "mm_cache_queries": "Pictures whose rows were looked for among those that are kept.",
-    "mm_cache_hits": "Those of them that were found.",
-    "num_preemptions": "Sequences that lost their row to one of higher priority, and waited again.",
-    "spec_decode_num_drafts": "Rounds of a sequence in which there were drafts.",
-    "spec_decode_num_draft_tokens": "Drafts that were verified.",
-    "spec_decode_num_accepted_tokens": "Drafts that were accepted.",
+    "prompt_tokens": "Prompt tokens of admitted sequences.",
+    "prompt_tokens_cached": "Prompt tokens of admitted sequences that were still cached.",
+    "generation_tokens": "New tokens of finished sequences.",
+    "prefix_cache_queries": "Prompt tokens that were looked up in the cache.",
+    "prefix_cache_hits": "Prompt tokens that were found in the cache.",
+    "mm_cache_queries": "Pictures whose encoded rows were looked up in the cache.",
+    "mm_cache_hits": "Pictures whose encoded rows were found in the cache.",
+    "num_preemptions": "Sequences that lost their batch slot to one of higher priority.",
+    "spec_decode_num_drafts": "Rounds of a sequence with draft tokens.",
+    "spec_decode_num_draft_tokens": "Verified draft tokens.",
+    "spec_decode_num_accepted_tokens": "Accepted draft tokens.",
 }
 _GAUGES = {
-    "num_requests_running": "Sequences that have a row.",
-    "num_requests_waiting": "Requests that wait for a row.",
-    "kv_cache_usage_perc": "Share of the room in all rows that is filled, from 0 to 1.",
-    "mm_cache_bytes": "Bytes of rows of pictures that are kept.",
+    "num_requests_running": "Sequences that have a batch slot.",
+    "num_requests_waiting": "Requests that wait for a batch slot.",
+    "kv_cache_usage_perc": "Filled share of all cache slots, 0 to 1.",
+    "mm_cache_bytes": "Bytes of cached rows of pictures. vLLM has no such metric.",
 }
 _HISTOGRAMS: dict[str, tuple[str, Sequence[float]]] = {
-    "time_to_first_token_seconds": ("From the request to its first token.", _FIRST_TOKEN),
-    "inter_token_latency_seconds": ("Between two tokens: those of one round share its time.", _PER_TOKEN),
-    "request_time_per_output_token_seconds": ("Of a sequence, behind its first token.", _PER_TOKEN),
-    "e2e_request_latency_seconds": ("From the request to its end.", _REQUEST),
-    "request_queue_time_seconds": ("Until it got a row.", _REQUEST),
-    "request_prefill_time_seconds": ("Until its prompt was read.", _REQUEST),
-    "request_encode_time_seconds": ("Encoding of its pictures, of requests that have some.", _REQUEST),
-    "request_decode_time_seconds": ("Behind its prefill.", _REQUEST),
-    "request_prompt_tokens": ("Tokens of its prompt.", _TOKENS),
-    "request_generation_tokens": ("Its new tokens.", _TOKENS),
-    "iteration_tokens_total": ("Tokens of prompts and new ones, of one step of the engine.", _STEP_TOKENS),
+    "time_to_first_token_seconds": ("Time from the request to its first token.", _FIRST_TOKEN),
+    "inter_token_latency_seconds": ("Time between two tokens. Tokens of one round share its time.", _PER_TOKEN),
+    "request_time_per_output_token_seconds": ("Time of each token after the first one of a sequence.", _PER_TOKEN),
+    "e2e_request_latency_seconds": ("Time from the request to its end.", _REQUEST),
+    "request_queue_time_seconds": ("Time until the request got a batch slot.", _REQUEST),
+    "request_prefill_time_seconds": ("Prefill of the request.", _REQUEST),
+    "request_encode_time_seconds": ("Encoding of the request's pictures. vLLM has no such metric.", _REQUEST),
+    "request_decode_time_seconds": ("Decoding of the request, after its prefill.", _REQUEST),
+    "request_prompt_tokens": ("Prompt tokens of the request.", _TOKENS),
+    "request_generation_tokens": ("New tokens of the request.", _TOKENS),
+    "iteration_tokens_total": ("Prompt tokens and new tokens of one step of the engine.", _STEP_TOKENS),
 }
 
 
@@ -87,10 +88,12 @@ class Metrics(Observer):
             name: self._own(Histogram(f"vllm:{name}", says, names, buckets=buckets, registry=None))
             for name, (says, buckets) in _HISTOGRAMS.items()
         }
-        self._success = self._counter("request_success", "Sequences that have ended.", "finished_reason")
-        self._refused = self._counter("admission_rejections", "Requests that were not taken.", "reason")
+        self._success = self._counter("request_success", "Finished sequences by reason.", "finished_reason")
+        self._refused = self._counter("admission_rejections", "Requests that were not taken, by reason.", "reason")
         self._failed = self._own(Counter("vllm:request_failures", "Requests that failed.", names, registry=None))
-        accepted = self._counter("spec_decode_num_accepted_tokens_per_pos", "Accepted drafts by place.", "position")
+        accepted = self._counter(
+            "spec_decode_num_accepted_tokens_per_pos", "Accepted draft tokens by position.", "position"
+        )
         self._pictures, self._counting, self._counted = pictures, threading.Lock(), Tally[str]()
         self._accepted = [accepted.labels(**self._labels, position=str(place)) for place in range(positions)]
 
@@ -99,6 +102,10 @@ class Metrics(Observer):
         if self._pictures is not None:
             self._count(self._pictures)
         return generate_latest(self._registry)
+
+    def families(self) -> Iterable[Metric]:
+        """Return name, type, documentation and values of all metrics."""
+        return self._registry.collect()
 
     def refused(self, reason: str) -> None:
         self._refused.labels(**self._labels, reason=reason).inc()

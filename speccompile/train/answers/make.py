@@ -81,7 +81,7 @@ def make_answers(
     if sum(found.values()) != len(prompts):
         raise BuildError(
             f"{store.whole}: received {_said(found)}, expected {len(prompts)} together",
-            hint="remove the folder, and they are made again",
+            hint="remove the folder: the next run generates them again",
         )
     return store.whole
 

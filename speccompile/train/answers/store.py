@@ -74,8 +74,8 @@ class Store:
         """
         if (lines := sorted(self._places)) != list(range(count)):
             raise BuildError(
-                f"{self.part}: received the lines of {len(lines)} prompts, expected one for each of {count}",
-                hint="remove the folder, and they are made again",
+                f"{self.part}: received answers to {len(lines)} prompts, expected answers to all {count}",
+                hint="remove the folder: the next run generates them again",
             )
         beside = self.whole.with_name(f".{self.whole.name}")
         with beside.open("wb") as file:
@@ -110,7 +110,7 @@ def account(file: Path) -> Counter[str]:
             except (AttributeError, ValueError):
                 raise BuildError(
                     f"{file}, line {number}: received no answer, expected a JSON object of one",
-                    hint="remove the folder, and they are made again",
+                    hint="remove the folder: the next run generates them again",
                 ) from None
     return found
 

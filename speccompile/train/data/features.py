@@ -250,7 +250,8 @@ def _write(source: _Source, corpus: Dataset, samples: np.ndarray, path: Path, dt
         if not is_disk_full(error):
             raise
         raise BuildError(
-            f"{path}: the disk is full", hint="free some disk space: what is written stays, and the rest is added"
+            f"{path}: the disk is full",
+            hint="free some disk space and run it again: it goes on after the written samples",
         ) from error
 
 

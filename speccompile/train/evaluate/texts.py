@@ -52,7 +52,7 @@ def prompts_of(samples: Samples, count: int, longest: int) -> list[list[int]]:
     prompts = [prompt[-longest:] for prompt in found if prompt]
     if not prompts:
         raise UsageError(
-            f"received {len(samples)} held-out texts, none of which has a prompt, expected one or more to judge the "
+            f"received {len(samples)} held-out texts, none of which has a prompt, expected one or more to evaluate the "
             "drafter on",
             hint="give more data, or a larger share to hold out",
         )

@@ -202,9 +202,9 @@ std::string Metrics::text() const {
   }
   std::map<std::string, double> places;
   for (size_t place = 0; place < accepted_.size(); ++place) places[std::to_string(place)] = accepted_[place];
-  by_label("request_success", "Sequences that have ended.", "finished_reason", ends_);
-  by_label("admission_rejections", "Requests that were not taken.", "reason", refusals_);
-  by_label("spec_decode_num_accepted_tokens_per_pos", "Accepted drafts by place.", "position", places);
+  by_label("request_success", "Finished sequences by reason.", "finished_reason", ends_);
+  by_label("admission_rejections", "Requests that were not taken, by reason.", "reason", refusals_);
+  by_label("spec_decode_num_accepted_tokens_per_pos", "Accepted draft tokens by position.", "position", places);
   const std::string failures = std::string(kPrefix) + "request_failures_total";
   head(found, failures, "Requests that failed.", "counter");
   return found + failures + labels() + number(failures_) + "\n";

@@ -154,23 +154,23 @@ inline constexpr const char* kUnsupported =
 
 // speccompile.serving.http.metrics
 inline constexpr MetricText kCounters[] = {
-    {"prompt_tokens", "Tokens of prompts of the sequences that got a row."},
-    {"prompt_tokens_cached", "Those of them that were kept from an earlier text, or another row."},
-    {"generation_tokens", "New tokens of sequences that have ended."},
-    {"prefix_cache_queries", "Tokens of prompts that were looked for among what is kept."},
-    {"prefix_cache_hits", "Those of them that were found."},
-    {"mm_cache_queries", "Pictures whose rows were looked for among those that are kept."},
-    {"mm_cache_hits", "Those of them that were found."},
-    {"num_preemptions", "Sequences that lost their row to one of higher priority, and waited again."},
-    {"spec_decode_num_drafts", "Rounds of a sequence in which there were drafts."},
-    {"spec_decode_num_draft_tokens", "Drafts that were verified."},
-    {"spec_decode_num_accepted_tokens", "Drafts that were accepted."},
+    {"prompt_tokens", "Prompt tokens of admitted sequences."},
+    {"prompt_tokens_cached", "Prompt tokens of admitted sequences that were still cached."},
+    {"generation_tokens", "New tokens of finished sequences."},
+    {"prefix_cache_queries", "Prompt tokens that were looked up in the cache."},
+    {"prefix_cache_hits", "Prompt tokens that were found in the cache."},
+    {"mm_cache_queries", "Pictures whose encoded rows were looked up in the cache."},
+    {"mm_cache_hits", "Pictures whose encoded rows were found in the cache."},
+    {"num_preemptions", "Sequences that lost their batch slot to one of higher priority."},
+    {"spec_decode_num_drafts", "Rounds of a sequence with draft tokens."},
+    {"spec_decode_num_draft_tokens", "Verified draft tokens."},
+    {"spec_decode_num_accepted_tokens", "Accepted draft tokens."},
 };
 inline constexpr MetricText kGauges[] = {
-    {"num_requests_running", "Sequences that have a row."},
-    {"num_requests_waiting", "Requests that wait for a row."},
-    {"kv_cache_usage_perc", "Share of the room in all rows that is filled, from 0 to 1."},
-    {"mm_cache_bytes", "Bytes of rows of pictures that are kept."},
+    {"num_requests_running", "Sequences that have a batch slot."},
+    {"num_requests_waiting", "Requests that wait for a batch slot."},
+    {"kv_cache_usage_perc", "Filled share of all cache slots, 0 to 1."},
+    {"mm_cache_bytes", "Bytes of cached rows of pictures. vLLM has no such metric."},
 };
 inline constexpr double kTimeToFirstTokenSecondsBuckets[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0};
 inline constexpr double kInterTokenLatencySecondsBuckets[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0};
@@ -184,17 +184,17 @@ inline constexpr double kRequestPromptTokensBuckets[] = {1.0, 2.0, 5.0, 10.0, 20
 inline constexpr double kRequestGenerationTokensBuckets[] = {1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0, 20000.0, 50000.0, 100000.0};
 inline constexpr double kIterationTokensTotalBuckets[] = {1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0};
 inline constexpr HistogramText kHistograms[] = {
-    {"time_to_first_token_seconds", "From the request to its first token.", kTimeToFirstTokenSecondsBuckets, 20},
-    {"inter_token_latency_seconds", "Between two tokens: those of one round share its time.", kInterTokenLatencySecondsBuckets, 18},
-    {"request_time_per_output_token_seconds", "Of a sequence, behind its first token.", kRequestTimePerOutputTokenSecondsBuckets, 18},
-    {"e2e_request_latency_seconds", "From the request to its end.", kE2eRequestLatencySecondsBuckets, 20},
-    {"request_queue_time_seconds", "Until it got a row.", kRequestQueueTimeSecondsBuckets, 20},
-    {"request_prefill_time_seconds", "Until its prompt was read.", kRequestPrefillTimeSecondsBuckets, 20},
-    {"request_encode_time_seconds", "Encoding of its pictures, of requests that have some.", kRequestEncodeTimeSecondsBuckets, 20},
-    {"request_decode_time_seconds", "Behind its prefill.", kRequestDecodeTimeSecondsBuckets, 20},
-    {"request_prompt_tokens", "Tokens of its prompt.", kRequestPromptTokensBuckets, 16},
-    {"request_generation_tokens", "Its new tokens.", kRequestGenerationTokensBuckets, 16},
-    {"iteration_tokens_total", "Tokens of prompts and new ones, of one step of the engine.", kIterationTokensTotalBuckets, 13},
+    {"time_to_first_token_seconds", "Time from the request to its first token.", kTimeToFirstTokenSecondsBuckets, 20},
+    {"inter_token_latency_seconds", "Time between two tokens. Tokens of one round share its time.", kInterTokenLatencySecondsBuckets, 18},
+    {"request_time_per_output_token_seconds", "Time of each token after the first one of a sequence.", kRequestTimePerOutputTokenSecondsBuckets, 18},
+    {"e2e_request_latency_seconds", "Time from the request to its end.", kE2eRequestLatencySecondsBuckets, 20},
+    {"request_queue_time_seconds", "Time until the request got a batch slot.", kRequestQueueTimeSecondsBuckets, 20},
+    {"request_prefill_time_seconds", "Prefill of the request.", kRequestPrefillTimeSecondsBuckets, 20},
+    {"request_encode_time_seconds", "Encoding of the request's pictures. vLLM has no such metric.", kRequestEncodeTimeSecondsBuckets, 20},
+    {"request_decode_time_seconds", "Decoding of the request, after its prefill.", kRequestDecodeTimeSecondsBuckets, 20},
+    {"request_prompt_tokens", "Prompt tokens of the request.", kRequestPromptTokensBuckets, 16},
+    {"request_generation_tokens", "New tokens of the request.", kRequestGenerationTokensBuckets, 16},
+    {"iteration_tokens_total", "Prompt tokens and new tokens of one step of the engine.", kIterationTokensTotalBuckets, 13},
 };
 
 }  // namespace spc::http
