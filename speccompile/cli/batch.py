@@ -43,7 +43,7 @@ def command(
     signed_by: Path | None,
     as_json: bool,
 ) -> None:
-    """Answer the requests of IN.jsonl with BUNDLE, side by side in its rows, into OUT.jsonl.
+    """Answer the requests of IN.jsonl with BUNDLE, side by side in its batch slots, into OUT.jsonl.
 
     Lines are as OpenAI's batches have them; bodies and answers are those of `speccompile serve`, without streams:
 
@@ -56,7 +56,7 @@ def command(
     url is /v1/chat/completions or /v1/completions. A file with a line that is no such request, or that has the
     custom_id of another, is refused before any work, with the lines' numbers. A body that cannot be answered gets a
     line with its status, as 400, and the others go on. Answers come in the order in which they end: requests whose
-    prompts begin alike are asked one after the other, so that the rows read that beginning once.
+    prompts begin alike are asked one after the other, so that the beginning is read once.
 
     The same command goes on where it was stopped: lines of OUT.jsonl that are whole and have status 200 are not asked
     again, a torn last line is dropped, failed ones are asked again. What was done is kept, however the run ends.
@@ -72,8 +72,8 @@ def command(
       given, done, failed, skipped, left
                    requests; left: of a run that was stopped
       prompt_tokens, cached_tokens, new_tokens
-                   of those that are done now; cached: of prompts, that a row
-                   had already
+                   of those that are done now; cached: of prompts, that a
+                   batch slot had already
       seconds, tokens_per_second
                    of this run; new tokens
 

@@ -330,7 +330,8 @@ def _source(source: str, word: str, model: "ModelPlan | None") -> str:
 def _precision_row(recipe: "Recipe", engine: "EnginePlan", part: str, word: str, model: "ModelPlan | None") -> Row:
     """Return the row of a precision. Its source is the engine's key, or else the key for all engines."""
     key = f"engines.{engine.entry}.precision.{part}"
-    block = f", {engine.precision.block_size} weights a scale" if word == "int4" else ""
+    size = engine.precision.block_size_of(word)
+    block = f", {size} weights a scale" if size else ""
     source = recipe.source_of(key)
     source = recipe.source_of(f"precision.{part}") if source == "default" else source
     return key, f"{word}{block}", _source(source, word, model)

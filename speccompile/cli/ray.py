@@ -76,7 +76,7 @@ def command() -> None:
 @click.option("--max-replicas", "most", metavar="N", type=click.IntRange(min=1), help="Let Ray choose how many.")
 @click.option(
     "--target-requests", "target", metavar="X", type=FloatRange(min=0, min_open=True),
-    help="With --max-replicas: requests that each replica should have; by default its rows.",
+    help="With --max-replicas: requests that each replica should have; by default its batch size.",
 )  # fmt: skip
 @click.option(
     "--waiting", metavar="N", type=click.IntRange(min=0), default=64, show_default=True,
@@ -93,9 +93,10 @@ def serve(
 ) -> None:  # fmt: skip
     """Serve replicas of BUNDLE behind one address, as `speccompile serve` does one.
 
-    A request goes to the replica that answered prompts that begin like its own, as its rows may hold that beginning;
-    where all rows of that one are taken, to the next, and then to the least loaded. A client that hangs up ends its
-    request. At / is the page to talk to the model. /metrics is left to Ray, as every replica counts for itself.
+    A request goes to the replica that answered prompts that begin like its own, as its caches may hold that
+    beginning; where all batch slots of that one are taken, to the next, and then to the least loaded. A client that
+    hangs up ends its request. At / is the page to talk to the model. /metrics is left to Ray, as every replica counts
+    for itself.
 
     The address is the one line on stdout, when every replica answers. SIGTERM or Ctrl-C ends them, and the exit code
     is 0.

@@ -43,7 +43,7 @@ _KEY_FILE_BYTES = 1 << 20
 @click.option("--waiting-seconds", metavar="S", type=FloatRange(0, min_open=True), help="How long one may wait.")
 @click.option("--request-seconds", metavar="S", type=FloatRange(0, min_open=True), help="How long one may take in all.")
 @click.option("--sequences", metavar="N", type=click.IntRange(min=1), help="That one prompt may get; by default 16.")
-@click.option("--client-rows", metavar="N", type=click.IntRange(min=1), help="Rows that one API key may have at once.")
+@click.option("--client-rows", metavar="N", type=click.IntRange(min=1), help="Batch slots that an API key may have.")
 @click.option(
     "--scheduling-policy", "policy", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True,
     help="Who is served next: who came first, or the lowest `priority` of a request, also instead of a running one.",
@@ -168,7 +168,7 @@ def command(
     Small requests are read in this process, and all with a long text or a new grammar in a process of their own, which
     ends at --read-seconds, --read-memory, or when its client leaves; the request then gets 400 with the limit's name.
 
-    Requests share the rows of the bundle (cache.batch_size); those that find none free wait, and get 429 with
+    Requests share the batch slots of the bundle (cache.batch_size); those that find none free wait, and get 429 with
     Retry-After where too many do. Keys come from --api-key, --api-key-file and the environment variable
     SPECCOMPILE_API_KEY (several with commas between them); without any everybody is let in. /health, /metrics,
     /version, /openapi.json and the page need none. TLS is left to a proxy in front of it.
@@ -232,7 +232,7 @@ def command(
             folder, engine=engine, threads=threads, verify=not no_verify, signed_by=signed_by, adapters=named,
             image_cache=image_cache,
         )  # fmt: skip
-        LOGGER.info("serving %s on %s, with %d rows", model.name, address, manifest.batch_size)
+        LOGGER.info("serving %s on %s, batch size %d", model.name, address, manifest.batch_size)
         if settings.page and unix is None:
             LOGGER.info("open %s/ in a browser to talk to it", address)
 

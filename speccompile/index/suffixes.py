@@ -8,13 +8,10 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-MOST_TOKENS = 2**31 - 1
-"""Maximum number of tokens of a suffix array, whose positions are int32."""
-
 
 def suffix_array(tokens: Array) -> Array:
     """Return the start positions of all suffixes in sorted order, int32 [n]. tokens: uint32 [n], n from 1 to below
-    `MOST_TOKENS`. A suffix that is a prefix of another one comes first.
+    2**31 - 1. A suffix that is a prefix of another one comes first.
 
     Worst case, for a text of one repeated token: log n sorts of n tokens. Memory: about 50 bytes a token.
     """

@@ -19,8 +19,9 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
+
+from speccompile.machine.system import process_sizes
 
 READY = b"ready"
 _STACK = 2 * 2**20
@@ -45,7 +46,7 @@ class _Forker:
     def __init__(self, server: socket.socket, answer: Answer) -> None:
         self._server, self._answer = server, answer
         self._children: dict[int, socket.socket] = {}
-        self._address_space = _address_space()
+        self._address_space = process_sizes().get("VmSize", 0)
         self._woken, self._wake = socket.socketpair()
         for one in (self._woken, self._wake):
             one.setblocking(False)
@@ -137,11 +138,3 @@ def _end_with(task: socket.socket, *, watches: bool = True) -> None:
     flags = fcntl.fcntl(task, fcntl.F_GETFL)
     fcntl.fcntl(task, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(task, fcntl.F_SETFL, flags | os.O_ASYNC if watches else flags & ~os.O_ASYNC)
-
-
-def _address_space() -> int:
-    """Return the bytes of this process's address space; 0 where the system does not say."""
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-    except OSError:
-        return 0

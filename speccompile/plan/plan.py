@@ -244,6 +244,10 @@ class VerifyPlan:
         return asdict(self)
 
 
+IN_BLOCKS = "int4"
+"""The precision whose weights share scales in blocks."""
+
+
 @dataclass(frozen=True)
 class PrecisionPlan:
     """Precision of an engine's weights and computation. block_size: weights per scale, if a precision needs it."""
@@ -255,6 +259,10 @@ class PrecisionPlan:
     def words(self) -> dict[str, str]:
         """Return part -> precision for "target", and for "drafter" if it has weights."""
         return {"target": self.target} | ({"drafter": self.drafter} if self.drafter else {})
+
+    def block_size_of(self, word: str | None) -> int | None:
+        """Return the block size of one of these precisions, None if its weights share no scales in blocks."""
+        return self.block_size if word == IN_BLOCKS else None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from speccompile.drafters import (
     TARGET_SPECIFIC_KINDS,
 )
 from speccompile.errors import RecipeError
-from speccompile.plan.plan import EnginePlan, PrecisionPlan
+from speccompile.plan.plan import IN_BLOCKS, EnginePlan, PrecisionPlan
 from speccompile.plan.recipe_source import inapplicable_key, one_of
 from speccompile.recipe.capabilities import BLOCK_SIZE, SUPPORT_TABLE, SupportRow, filter_rows
 from speccompile.recipe.schema import Engine, Precision, Recipe
@@ -183,7 +183,7 @@ def _block_size(
     words: tuple[str | None, ...],
     stored: StoredPrecision,
 ) -> int | None:
-    if "int4" in words:
+    if IN_BLOCKS in words:
         return own.block_size or common.block_size or stored.block_size or BLOCK_SIZE
     if own.block_size is not None:
         raise _needs_int4(recipe, f"{key}.precision.block_size", own.block_size)

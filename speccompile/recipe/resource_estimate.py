@@ -200,7 +200,7 @@ def _files(plan: Plan, models: PlanWeights, engine: EnginePlan) -> Iterator[tupl
         size = sum(model.bytes_in(engine, word) for model in own)
         if part == "drafter" and own and layout != NATIVE and word != words["target"]:
             size += models.borrowed.bytes_in(engine, word)  # this layout shares only equal values
-        yield (layout, part, word, engine.precision.block_size if word == "int4" else None), size
+        yield (layout, part, word, engine.precision.block_size_of(word)), size
 
 
 def _plan_bytes(plan: Plan, models: PlanWeights, engine: EnginePlan) -> float:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from speccompile.plan.head import HeadPlan
-from speccompile.plan.plan import CheckpointFacts
+from speccompile.plan.plan import IN_BLOCKS, CheckpointFacts
 
-INT4, STORED = "int4", "stored"
+INT4, STORED = IN_BLOCKS, "stored"
 BLOCK_SIZES = (128, 64, 32)
 """Block sizes of int4, the largest first: fewer scales are faster."""
 

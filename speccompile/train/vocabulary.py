@@ -36,14 +36,6 @@ def select_tokens(counts: Tensor, size: int, special: Sequence[int] = ()) -> Ten
     return ranks.argsort(descending=True, stable=True)[:size].sort().values
 
 
-def maps(kept: Tensor, target_size: int) -> dict[str, Tensor]:
-    """Return the tensors that heads publish: `d2t` int64 [Vd], the target's id of each draft token minus the draft id;
-    `t2d` bool [V], whether a target token is in the draft vocabulary (EAGLE-3, SafeAILab/EAGLE)."""
-    has = torch.zeros(target_size, dtype=torch.bool)
-    has[kept] = True
-    return {"d2t": kept - torch.arange(len(kept)), "t2d": has}
-
-
 def coverage(counts: Tensor, kept: Tensor) -> float:
     """Return the share of loss-mask tokens that the vocabulary covers, from 0 to 1: an upper bound of acceptance."""
     return float(counts[kept].sum() / counts.sum().clamp(min=1))

@@ -61,10 +61,6 @@ def _qwen(number: int, part: str) -> str:
     return f"mtp.{others[module]}.{end}" if module in others else f"mtp.layers.{number}.{part}"
 
 
-def _speculators(number: int, part: str) -> str:
-    return _mimo(number, part).removeprefix("model.")
-
-
 @dataclass(frozen=True)
 class Target:
     """model_type and settings of transformers' config; the layout of its MTP layers, and the key that counts them."""

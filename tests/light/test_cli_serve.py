@@ -102,7 +102,7 @@ def test_it_finishes_what_was_asked_when_it_is_told_to_end(folder, gate, number)
         code, talk = ended(running)
     assert code == 0
     assert talk.splitlines()[-1] == "finishing what was asked; another signal ends at once"
-    assert f"serving mine on {address}, with 1 rows" in talk
+    assert f"serving mine on {address}, batch size 1" in talk
 
 
 def listens(address: str) -> bool:

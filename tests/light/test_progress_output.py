@@ -144,10 +144,6 @@ def test_bars_need_a_terminal_that_can_show_them(monkeypatch):
     assert progress_bars.BAR_DELAY <= 2
 
 
-def command_with(act):
-    return click.Group(commands=[click.Command("act", callback=act)])
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -6,12 +6,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speccompile.drafters.initialization import vocabulary_maps
 from speccompile.drafters.model.training import ModelLearner
 from speccompile.drafters.trainable import TrainableDrafter
 from speccompile.errors import RecipeError
 from speccompile.train.col_bt import solved_by_drafter, unsolved_texts
 from speccompile.train.data.corpus import Dataset
-from speccompile.train.vocabulary import count_learnt, coverage, maps, select_tokens
+from speccompile.train.vocabulary import count_learnt, coverage, select_tokens
 from tests import zoo
 
 
@@ -56,7 +57,7 @@ def test_a_size_without_a_choice_is_refused(size, special, expected):
 
 def test_maps_are_offsets_and_a_mask():
     kept = torch.tensor([1, 4, 5, 9])
-    found = maps(kept, 12)
+    found = vocabulary_maps(kept, 12)
     assert found["d2t"].tolist() == [1, 3, 3, 6]
     assert (found["d2t"].dtype, found["t2d"].dtype) == (torch.int64, torch.bool)
     assert found["t2d"].nonzero()[:, 0].tolist() == kept.tolist()

@@ -104,7 +104,7 @@ def test_it_finishes_what_was_asked_when_it_is_told_to_end(native):
         _, talk = running.communicate(timeout=60)
         assert running.returncode == 0
         assert talk.splitlines()[-1] == "finishing what was asked; another signal ends at once"
-        assert "with 3 rows" in talk
+        assert "batch size 3" in talk
         assert "/ in a browser to talk to it" in talk
 
 

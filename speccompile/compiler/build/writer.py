@@ -62,4 +62,4 @@ def _engine(engine: EnginePlan) -> EnginePlan:
     """Return the engine with the drafter's precision for its model."""
     word = engine.precision.drafter
     assert word is not None, "a model that drafts has a precision"
-    return replace(engine, precision=PrecisionPlan(word, None, engine.precision.block_size if word == "int4" else None))
+    return replace(engine, precision=PrecisionPlan(word, None, engine.precision.block_size_of(word)))

@@ -106,7 +106,7 @@ class WeightFormat:
 
 
 def _sized(word: str, block_size: int | None) -> str:
-    return f"{word}-{block_size}" if word == "int4" else word
+    return f"{word}-{block_size}" if block_size else word
 
 
 def numbers_in_place(form: LoweringTarget) -> WeightFormat:
@@ -120,9 +120,8 @@ def weight_format(form: LoweringTarget, precision: PrecisionPlan, part: str, *, 
     formats."""
     words = precision.words()
     word = words.get(part, "float32")
-    block_size = precision.block_size if word == "int4" else None
-    own = WeightFormat(word, block_size, form.weights, form.compute_dtype(word))
+    own = WeightFormat(word, precision.block_size_of(word), form.weights, form.compute_dtype(word))
     target = words["target"]
     if part == "target" or not shares or form.weights != NATIVE or target == word:
         return own
-    return replace(own, target_word=target, target_block_size=precision.block_size if target == "int4" else None)
+    return replace(own, target_word=target, target_block_size=precision.block_size_of(target))

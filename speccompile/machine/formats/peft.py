@@ -34,7 +34,6 @@ LOW_RANK = ("lora_A.weight", "lora_B.weight")
 _EMBEDDING_A, _EMBEDDING_B = "lora_embedding_A", "lora_embedding_B"
 _MAGNITUDE, _ROWS = "lora_magnitude_vector", "token_adapter.trainable_tokens_delta"
 _PARTS = (_A, _B, _BIAS, _EMBEDDING_A, _EMBEDDING_B, _MAGNITUDE, _ROWS)
-Shape = tuple[int, ...]
 
 
 _UNMERGEABLE = {

@@ -310,7 +310,7 @@ inline constexpr Option kServeOptions[] = {
     {"--waiting-seconds", "S", Takes::kNumber, "How long one may wait.  [x>0]", '\0', false, "", "x>0", 0, HUGE_VAL, true},
     {"--request-seconds", "S", Takes::kNumber, "How long one may take in all.  [x>0]", '\0', false, "", "x>0", 0, HUGE_VAL, true},
     {"--sequences", "N", Takes::kWhole, "That one prompt may get; by default 16.  [x>=1]", '\0', false, "", "x>=1", 1, HUGE_VAL},
-    {"--client-rows", "N", Takes::kWhole, "Rows that one API key may have at once.  [x>=1]", '\0', false, "", "x>=1", 1, HUGE_VAL},
+    {"--client-rows", "N", Takes::kWhole, "Batch slots that an API key may have.  [x>=1]", '\0', false, "", "x>=1", 1, HUGE_VAL},
     {"--scheduling-policy", "[fcfs|priority]", Takes::kChoice, "Who is served next: who came first, or the lowest `priority` of a request, also instead of a running one.  [default: fcfs]"},
     {"--no-reuse", "", Takes::kFlag, "Read every prompt anew, also what an earlier one began with."},
     {"--sessions", "FOLDER", Takes::kPath, "Keep texts in this folder: prompts that begin like one go on from there, also after a restart."},
@@ -340,9 +340,9 @@ R"help(  Serve BUNDLE behind OpenAI's API.
   until the bundle is open. On SIGTERM or Ctrl-C no more requests are taken,
   those that are there are finished within --grace, and the exit code is 0.
 
-  Requests share the rows of the bundle (cache.batch_size); those that find
-  none free wait, and get 429 with Retry-After where too many do. Keys come
-  from --api-key, --api-key-file and the environment variable
+  Requests share the batch slots of the bundle (cache.batch_size); those that
+  find none free wait, and get 429 with Retry-After where too many do. Keys
+  come from --api-key, --api-key-file and the environment variable
   SPECCOMPILE_API_KEY (several with commas between them); without any
   everybody is let in. /health, /metrics, /version, /openapi.json and the page
   need none. TLS is left to a proxy in front of it.

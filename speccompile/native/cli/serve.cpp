@@ -134,7 +134,7 @@ void serve(const Arguments& given) {
       model->fail(error.message);
       throw;
     }
-    log(Level::kInfo, "serving " + name + " on " + listening.address + ", with " + std::to_string(checked.manifest.batch_size) + " rows");
+    log(Level::kInfo, "serving " + name + " on " + listening.address + ", batch size " + std::to_string(checked.manifest.batch_size));
     if (settings.page && place.unix_path.empty()) log(Level::kInfo, "open " + listening.address + "/ in a browser to talk to it");
   };
   http::serve(model, settings, listening, load, grace, connections);

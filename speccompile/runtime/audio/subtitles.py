@@ -2,8 +2,6 @@
 
 from speccompile.runtime.audio.segments import Segment
 
-FORMATS = ("text", "srt", "vtt", "json")
-"""Names of the forms of a transcript."""
 VTT_START = "WEBVTT\n\n"
 """Beginning of a WebVTT file."""
 

@@ -1,13 +1,12 @@
 """Tasks on the body of a request. Each gives bytes, so that it can run in another process."""
 
-import resource
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speccompile.machine.system import process_sizes
 from speccompile.runtime.constraints import Constraint
 from speccompile.runtime.images.encoder import LowDetail
 from speccompile.serving.http import prompts
@@ -54,9 +53,9 @@ class Reading:
         """Return the tokenized body as JSON, once all of the request has been read, and the memory that its grammar
         took."""
         body = self._tokenized(task, data)
-        before = _resident()
+        before = process_sizes().get("VmRSS", 0)
         constraint = self.finished(task, body).options.get("constraint")
-        size = _resident() - before
+        size = process_sizes().get("VmRSS", 0) - before
         if constraint is not None:
             _check_cost(constraint, size)
         images = [_written(each) for each in body.images]
@@ -134,11 +133,3 @@ def _check_cost(constraint: Constraint, size: int) -> None:
             f"{_MOST_GRAMMAR >> 20} MiB and {1000 * _MOST_STEP:.0f} ms: the limits of one grammar",
             code="limit_exceeded", hint="ask for a simpler form",
         )  # fmt: skip
-
-
-def _resident() -> int:
-    """Return the memory of this process in bytes; 0 where the system does not say."""
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
-    except OSError:
-        return 0
