@@ -79,12 +79,7 @@ CHANGES = {
         " --html bench.html\n": "\n",
         "\n  speccompile-native bench build/demo --measured device.json --html bench.html": "",
     },
-    "inspect": {
-        " the inputs it was built from, what its precisions cost, its proof.": (
-            " the inputs it was built from, what its precisions cost, its proof. Without --json it prints a row for "
-            "each value of the JSON object."
-        ),
-    },
+    "inspect": {},
     "serve": {
         " Needs the extra serve: pip install 'speccompile[serve]'.": "",
         "Small requests are read in this process, and all with a long text or a new grammar in a process of their own, "

@@ -1,6 +1,7 @@
 """Adapters that are chosen at run time, beside peft's unmerged models in float32."""
 
 import json
+import subprocess
 from math import prod
 
 import numpy as np
@@ -292,7 +293,7 @@ def test_the_runtime_in_cpp_reads_nothing_beyond_a_damaged_file(folder, native, 
         native.load_adapter("one", tmp_path)
 
 
-def test_plan_and_inspect_say_what_the_slots_take(folder, bundle, command_line):
+def test_plan_and_both_inspects_say_what_the_slots_take(folder, bundle, native_build, command_line):
     """Compare the plan's estimate, from the checkpoint's headers, with the sizes in the graphs."""
     tensors = {each.name: each for graph in bundle.manifest.graphs for each in graph.inputs if "lora." in each.name}
     size = sum(4 * prod(each.shape) for each in tensors.values())
@@ -304,4 +305,8 @@ def test_plan_and_inspect_say_what_the_slots_take(folder, bundle, command_line):
     (row,) = [row for row in shown.splitlines() if line in row]
     assert row.split()[0] == "adapters"
     assert f"{size / 1e6:.2f} MB" in row
+    native = subprocess.run(
+        [native_build / "speccompile-native", "inspect", folder / "bundle"], capture_output=True, text=True, check=True
+    )
+    assert row in native.stdout.splitlines()
     assert "adapters " not in command_line("inspect", folder / "plain")[1]

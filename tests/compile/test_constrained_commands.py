@@ -28,7 +28,8 @@ def ways(made: Built) -> list[list[object]]:
 
 def test_both_commands_inspect_them(both, made, tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path))
-    assert "allowed]" in both.python("inspect", made.path).stdout.decode()
+    shown = both.same("inspect", made.path)
+    assert (shown.code, b"allowed]" in shown.out) == (0, True)
     buffers = json.loads(both.same("inspect", made.path, "--json").out)["buffers"]
     assert {each["dtype"] for each in buffers if each["name"] == "allowed"} == {"bool"}
 

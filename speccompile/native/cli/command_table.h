@@ -236,8 +236,7 @@ inline constexpr Option kInspectOptions[] = {
 inline constexpr const char* kInspectArguments[] = {"BUNDLE"};
 inline constexpr Command kInspect = {"inspect", "Show what a bundle holds.", "[OPTIONS] BUNDLE", kInspectArguments, 1,
 R"help(  Show what BUNDLE holds: engines, graphs, buffers, files, the inputs it was
-  built from, what its precisions cost, its proof. Without --json it prints a
-  row for each value of the JSON object.
+  built from, what its precisions cost, its proof.
 
   The JSON object has the keys
     digest    BLAKE3 of the list of files: the bundle's identity

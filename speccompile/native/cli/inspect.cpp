@@ -48,27 +48,6 @@ Json prefixes(const OpenedBundle& bundle) {
   return found;
 }
 
-// Return the bytes of a buffer in the manifest: a number, or a product if a width varies from run to run. Throws Error(kBundle) for a
-// dtype of unknown size. rows: of the batch, which all lie in memory.
-Json size_in_bytes(const Json& buffer, int64_t rows) {
-  const Dtype* dtype = dtype_named(buffer["dtype"].text());
-  std::string known, widths;
-  for (const Dtype& each : kDtypes) known += (known.empty() ? "" : ", ") + std::string(each.name);
-  if (!dtype)
-    throw Error(Kind::kBundle,
-                "manifest.json: buffer " + buffer["name"].repr() + " has dtype " + buffer["dtype"].repr() +
-                    ", expected one of " + known,
-                "upgrade speccompile");
-  int64_t bytes = static_cast<int64_t>(dtype->bytes);
-  for (const Json& size : buffer["shape"].list()) {
-    if (size.is_integer() || size.text() == kBatch)
-      bytes *= size.is_integer() ? size.integer() : rows;
-    else
-      widths += size.text().find('+') == std::string::npos ? "*" + size.text() : "*(" + size.text() + ")";
-  }
-  return widths.empty() ? Json(bytes) : Json(std::to_string(bytes) + widths);
-}
-
 Json as_object(const OpenedBundle& bundle, bool is_verified, const std::string& onnxruntime, double gigabytes) {
   Json::List buffers;
   for (const Json& each : bundle.manifest.json["buffers"].list())
@@ -94,12 +73,31 @@ Json as_object(const OpenedBundle& bundle, bool is_verified, const std::string& 
 
 }  // namespace
 
+Json size_in_bytes(const Json& buffer, int64_t rows) {
+  const Dtype* dtype = dtype_named(buffer["dtype"].text());
+  std::string known, widths;
+  for (const Dtype& each : kDtypes) known += (known.empty() ? "" : ", ") + std::string(each.name);
+  if (!dtype)
+    throw Error(Kind::kBundle,
+                "manifest.json: buffer " + buffer["name"].repr() + " has dtype " + buffer["dtype"].repr() +
+                    ", expected one of " + known,
+                "upgrade speccompile");
+  int64_t bytes = static_cast<int64_t>(dtype->bytes);
+  for (const Json& size : buffer["shape"].list()) {
+    if (size.is_integer() || size.text() == kBatch)
+      bytes *= size.is_integer() ? size.integer() : rows;
+    else
+      widths += size.text().find('+') == std::string::npos ? "*" + size.text() : "*(" + size.text() + ")";
+  }
+  return widths.empty() ? Json(bytes) : Json(std::to_string(bytes) + widths);
+}
+
 void inspect(const Arguments& given) {
   const bool verify = !given.has("--no-verify");
   const std::optional<Value> asked = given.number("--cache-gb");
-  const OpenedBundle bundle = open_bundle(given.rest[0], verify, signer_of(given));
-  const Json object = as_object(bundle, verify, given.text("--onnxruntime"), asked ? asked->number : 1);
-  write_stdout(given.has("--json") ? object.dump(2) + "\n" : describe(object));
+  const double gigabytes = asked ? asked->number : 1;
+  const Json object = as_object(open_bundle(given.rest[0], verify, signer_of(given)), verify, given.text("--onnxruntime"), gigabytes);
+  write_stdout(given.has("--json") ? object.dump(2) + "\n" : describe(object, gigabytes));
 }
 
 }  // namespace spc::cli

@@ -7,9 +7,15 @@
 
 namespace spc::cli {
 
-// The bytes of a token in all caches of the first engine of a manifest, and the longest text whose caches fit so many gigabytes.
+// Return the bytes of a buffer in the manifest: a number, or a product if a width varies from run to run. Throws Error(kBundle) for a
+// dtype of unknown size. rows: of the batch, which all lie in memory.
+Json size_in_bytes(const Json& buffer, int64_t rows);
+// The caches of the first engine of a manifest: bytes of a token, dtypes if they are quantized, rings, and the longest text in a
+// so many gigabytes.
+std::string describe_caches(const Json& manifest, double gigabytes);
+// The bytes of a token in all caches of that engine, and the longest text whose caches fit so many gigabytes.
 Json context_of(const Json& manifest, double gigabytes);
-// Return the object of --json as lines for people: a row for each value.
-std::string describe(const Json& object);
+// The lines that people read, from the object of --json.
+std::string describe(const Json& object, double gigabytes);
 
 }  // namespace spc::cli
