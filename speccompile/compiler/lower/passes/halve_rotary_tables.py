@@ -14,9 +14,13 @@ def halve_rotary_tables(model: ir.Model) -> int:
     Slice(Cos(Concat(angles, angles)) * scale, first half), as in DeepSeek-V3. After: table = Cos(angles) * scale; sines
     likewise.
 
+    Before: table = Cos(Concat(angles, angles)) * scale, read whole, as in Gemma 4. After: table = Concat(half, half),
+    half = Cos(angles) * scale.
+
     The halves are equal: transformers concatenates them for heads whose halves are rotated into each other.
     """
-    return rewrite_nodes(model, "", "Squeeze", _squeezed_half) + rewrite_nodes(model, "", "Slice", _half)
+    halves = rewrite_nodes(model, "", "Squeeze", _squeezed_half) + rewrite_nodes(model, "", "Slice", _half)
+    return halves + rewrite_nodes(model, "", "Mul", _whole)
 
 
 def _squeezed_half(nodes: Nodes, node: ir.Node) -> ir.Value | None:
@@ -29,6 +33,18 @@ def _squeezed_half(nodes: Nodes, node: ir.Node) -> ir.Value | None:
 def _half(nodes: Nodes, node: ir.Node) -> ir.Value | None:
     found = _first_half(nodes, node.outputs[0], _DOUBLE)
     return None if found is None else found[1]
+
+
+def _whole(nodes: Nodes, node: ir.Node) -> ir.Value | None:
+    if not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
+        return None  # left over by halves
+    for kind, pattern in _DOUBLE.items():
+        found = match(pattern, node.outputs[0])
+        width = None if found is None or found["angles"].shape is None else found["angles"].shape[-1]
+        if found is not None and isinstance(width, int) and _is_half(found, width):
+            half = nodes("Mul", nodes(kind, found["angles"]), found["scale"])
+            return nodes("Concat", half, half, axis=-1)
+    return None
 
 
 def _first_half(nodes: Nodes, half: ir.Value | None, tables: dict[str, Op]) -> tuple[Bound, ir.Value] | None:
