@@ -1,6 +1,7 @@
 """Cosines and sines of half a head's width, for rotation of neighbors."""
 
 import onnx_ir as ir
+from onnx_ir.passes import common
 
 from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 from speccompile.compiler.lower.passes.matching import Bound, Op, made_by, match, match_slice, number, numbers
@@ -20,6 +21,7 @@ def halve_rotary_tables(model: ir.Model) -> int:
     The halves are equal: transformers concatenates them for heads whose halves are rotated into each other.
     """
     halves = rewrite_nodes(model, "", "Squeeze", _squeezed_half) + rewrite_nodes(model, "", "Slice", _half)
+    common.RemoveUnusedNodesPass()(model)  # readers of whole tables that have halves by now, here or in a pass before
     return halves + rewrite_nodes(model, "", "Mul", _whole)
 
 
@@ -36,8 +38,6 @@ def _half(nodes: Nodes, node: ir.Node) -> ir.Value | None:
 
 
 def _whole(nodes: Nodes, node: ir.Node) -> ir.Value | None:
-    if not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
-        return None  # left over by halves
     for kind, pattern in _DOUBLE.items():
         found = match(pattern, node.outputs[0])
         width = None if found is None or found["angles"].shape is None else found["angles"].shape[-1]
