@@ -1,6 +1,7 @@
 """Cosines and sines of half a head's width, for rotation of neighbors."""
 
 import onnx_ir as ir
+from onnx_ir.passes import common
 
 from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 from speccompile.compiler.lower.passes.matching import Bound, Op, made_by, match, match_slice, number, numbers
@@ -14,9 +15,14 @@ def halve_rotary_tables(model: ir.Model) -> int:
     Slice(Cos(Concat(angles, angles)) * scale, first half), as in DeepSeek-V3. After: table = Cos(angles) * scale; sines
     likewise.
 
+    Before: table = Cos(Concat(angles, angles)) * scale, read whole, as in Gemma 4. After: table = Concat(half, half),
+    half = Cos(angles) * scale.
+
     The halves are equal: transformers concatenates them for heads whose halves are rotated into each other.
     """
-    return rewrite_nodes(model, "", "Squeeze", _squeezed_half) + rewrite_nodes(model, "", "Slice", _half)
+    halves = rewrite_nodes(model, "", "Squeeze", _squeezed_half) + rewrite_nodes(model, "", "Slice", _half)
+    common.RemoveUnusedNodesPass()(model)  # readers of whole tables that have halves by now, here or in a pass before
+    return halves + rewrite_nodes(model, "", "Mul", _whole)
 
 
 def _squeezed_half(nodes: Nodes, node: ir.Node) -> ir.Value | None:
@@ -29,6 +35,16 @@ def _squeezed_half(nodes: Nodes, node: ir.Node) -> ir.Value | None:
 def _half(nodes: Nodes, node: ir.Node) -> ir.Value | None:
     found = _first_half(nodes, node.outputs[0], _DOUBLE)
     return None if found is None else found[1]
+
+
+def _whole(nodes: Nodes, node: ir.Node) -> ir.Value | None:
+    for kind, pattern in _DOUBLE.items():
+        found = match(pattern, node.outputs[0])
+        width = None if found is None or found["angles"].shape is None else found["angles"].shape[-1]
+        if found is not None and isinstance(width, int) and _is_half(found, width):
+            half = nodes("Mul", nodes(kind, found["angles"]), found["scale"])
+            return nodes("Concat", half, half, axis=-1)
+    return None
 
 
 def _first_half(nodes: Nodes, half: ir.Value | None, tables: dict[str, Op]) -> tuple[Bound, ir.Value] | None:
