@@ -79,7 +79,7 @@ def test_samples_of_every_form_are_read(native: AudioLines, kind: int, bits: int
         riff(1, 1, 12, b"ab"), riff(6, 1, 8, b"ab"), riff(1, 0, 16, b"ab"),
         riff(3, 1, 32, struct.pack("<f", float("nan"))), riff(3, 2, 32, struct.pack("<ff", 3e38, 3e38)),
         riff(2, 1, 4, b"ab"), riff(3, 1, 64, struct.pack("<d", 1e300)), riff(1, 1, 16, b"ab", rate=0),
-        riff(1, 1, 16, b"ab", rate=800_000), riff(1, 1, 8, bytes(20_000), rate=1),
+        riff(1, 1, 16, b"ab", rate=800_000), riff(1, 1, 8, bytes(20_000), rate=1), riff(1, 1, 8, bytes(9), rate=999),
     ],
 )  # fmt: skip
 def test_wrong_files_are_refused_as_in_python(native: AudioLines, data: bytes) -> None:

@@ -19,6 +19,7 @@ constexpr const char* kConvert = "convert it first: ffmpeg -i SOUND -ar 16000 -a
 constexpr int64_t kPcm = 1, kFloat = 3, kExtensible = 0xFFFE;
 constexpr size_t kRiff = 12, kHead = 8, kForm = 16;  // bytes before the first chunk, of a chunk's name and size, and of the format
 constexpr size_t kSubformat = 24;                    // place of the format's number in the extensible form
+constexpr int64_t kLeastRate = 1000;                 // LEAST_RATE of runtime/audio/wav.py
 
 [[noreturn]] void refuse(const std::string& where, const std::string& problem, const char* hint = kConvert) { throw Error(Kind::kPrompt, where + ": " + problem, hint); }
 
@@ -98,7 +99,8 @@ Sound decode(const Format& format, std::string_view data, const std::string& whe
   if (kind != kPcm && kind != kFloat) refuse(where, other_form);  // compressed ones have fewer bits than bytes hold, and are not damaged
   const int64_t expected = channels * (bits / 8);
   const std::string each = std::to_string(channels) + " channels of " + std::to_string(bits) + " bits, expected ";
-  if (!(0 < rate && rate <= kMostRate)) damaged(where, std::to_string(rate) + " samples a second, expected 1 to " + std::to_string(kMostRate));
+  if (!(kLeastRate <= rate && rate <= kMostRate))
+    damaged(where, std::to_string(rate) + " samples a second, expected " + std::to_string(kLeastRate) + " to " + std::to_string(kMostRate));
   if (!(channels && bits >= 8)) damaged(where, each + "1 or more, of 8 bits or more");
   if (block != expected) damaged(where, std::to_string(block) + " bytes for " + each + std::to_string(expected));
   const size_t frame = static_cast<size_t>(block), count = data.size() / frame;

@@ -12,6 +12,7 @@ from speccompile.errors import PromptError
 from speccompile.extras import missing_package
 from speccompile.runtime.audio.wav import (
     CONVERT,
+    LEAST_RATE,
     MOST_BYTES,
     MOST_RATE,
     MOST_SECONDS,
@@ -83,7 +84,7 @@ def _decode(data: bytes, form: str, where: str) -> Sound:
     try:
         with soundfile.SoundFile(BytesIO(data)) as opened:
             count, rate = int(opened.frames), int(opened.samplerate)
-            if not 0 < rate <= MOST_RATE:
+            if not LEAST_RATE <= rate <= MOST_RATE:
                 raise _damaged(where, form, f"{rate} samples a second")
             _check_length(count, rate, where)
             values = np.concatenate([np.zeros(0, np.float32), *_means(opened, rate, where)])

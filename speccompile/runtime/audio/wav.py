@@ -17,8 +17,8 @@ MOST_SECONDS = 4 * 3600
 """Longest sound that is read."""
 MOST_BYTES = 2**30
 """Largest file of a sound."""
-MOST_RATE = 768_000
-"""Highest rate of samples a second."""
+LEAST_RATE, MOST_RATE = 1_000, 768_000
+"""Lowest and highest rate of samples a second. A few kilobytes at one sample a second would be hours of sound."""
 
 CONVERT = "convert it first: ffmpeg -i SOUND -ar 16000 -ac 1 SOUND.wav"
 """Hint about files of other forms."""
@@ -89,8 +89,8 @@ def _decode(form: bytes, data: bytes, where: str) -> Sound:
         (kind,) = struct.unpack_from("<H", form, _SUBFORMAT)
     if kind not in (_PCM, _FLOAT):  # compressed ones have fewer bits than bytes hold, and are not damaged
         raise _other_form(where, kind, bits)
-    if not 0 < rate <= MOST_RATE:
-        raise _damaged(where, f"{rate} samples a second, expected 1 to {MOST_RATE}")
+    if not LEAST_RATE <= rate <= MOST_RATE:
+        raise _damaged(where, f"{rate} samples a second, expected {LEAST_RATE} to {MOST_RATE}")
     if not (channels and bits >= 8):
         raise _damaged(where, f"{channels} channels of {bits} bits, expected 1 or more, of 8 bits or more")
     if block != channels * (bits // 8):
