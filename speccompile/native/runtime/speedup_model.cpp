@@ -21,15 +21,14 @@ void Times::summarize() {
   typical = sorted[(known - 1) / 4];
 }
 
-void Times::expect(double seconds, int64_t times, bool held, const Times* beside) {
-  typical = seconds;
+void Times::expect(double seconds, int64_t times, bool held) {
+  typical = expected_ = seconds;
   count = times;
   is_held_ = held;
-  if (beside) share_ = seconds / beside->typical;
 }
 
-void Times::follow(const Times& beside) {
-  if (share_ > 0 && !known_) typical = share_ * beside.typical;
+void Times::follow(double beside, double expected, double share) {
+  if (expected_ > 0 && !known_) typical = expected_ + share * (beside - expected);
 }
 
 void Times::release() {
@@ -220,8 +219,8 @@ void SpeedupModel::expect_times(const Json& times) {
   expected_.emplace(accepts);
   for (RoundTimes* const each : {&costs, &*expected_}) {
     each->autoregressive.expect(times["autoregressive"].number(), kWarmUpRounds);
-    for (const auto& [width, seconds] : known) each->windows.at(width).expect(seconds, 1, true, &each->autoregressive);
-    if (!fused_) each->drafting.expect(times["drafting"].number(), 1, true, &each->autoregressive);
+    for (const auto& [width, seconds] : known) each->windows.at(width).expect(seconds, 1, true);
+    if (!fused_) each->drafting.expect(times["drafting"].number(), 1, true);
   }
   is_held_ = true;
   if (times["catch_up"].number() > 0) reading_.expect(times["catch_up"].number(), 1);
@@ -231,12 +230,13 @@ void SpeedupModel::add_autoregressive(double seconds) {
   RoundTimes& costs = *times_;
   costs.autoregressive.add(seconds);
   if (times_ != &costs_.front().second) return;
-  for (auto& [width, times] : costs.windows) {
+  const auto follow = [&](Times& times) {
     if (is_held_) times.release();
-    times.follow(costs.autoregressive);
-  }
-  if (is_held_) costs.drafting.release();
-  costs.drafting.follow(costs.autoregressive);
+    const double share = fused_ ? 1.0 : 0.5;  // of the host's part, in each of the runs of a round
+    if (expected_) times.follow(costs.autoregressive.typical, expected_->autoregressive.typical, share);
+  };
+  for (auto& [width, times] : costs.windows) follow(times);
+  follow(costs.drafting);
   is_held_ = false;
 }
 

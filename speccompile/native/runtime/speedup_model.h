@@ -25,11 +25,11 @@ class Times {
  public:
   void add(double seconds);
   // Assume `count` runs of this time until runs of this process are timed. held: use the time until `release`, whatever is
-  // measured. beside: expected times of another kind of run, see `follow`.
-  void expect(double seconds, int64_t count, bool held = false, const Times* beside = nullptr);
-  // Unless runs were timed, expect the ratio to `beside` that was expected, now that it is measured: rounds of a generation have
-  // a part on the host, and the machine may be busy.
-  void follow(const Times& beside);
+  // measured.
+  void expect(double seconds, int64_t count, bool held = false);
+  // Expect `share` of what `beside`, whose time is given once it is measured, takes longer than `expected`, unless runs were timed:
+  // a round of a generation has a part on the host, in which runs at the opening of an engine had none.
+  void follow(double beside, double expected, double share);
   // Use what was measured from now on.
   void release();
   // Return whether runs of this process were timed.
@@ -43,7 +43,7 @@ class Times {
   double last_[kLast] = {};
   size_t known_ = 0;
   bool is_held_ = false;
-  double share_ = 0;
+  double expected_ = 0;
 
   void summarize();
 };

@@ -32,7 +32,7 @@ class Times:
         self._last = deque[float](maxlen=9)
         self._is_held = self._is_stale = False
         self._beside: Times | None = None
-        self._share = 0.0
+        self._share = self._beside_was = 0.0
 
     def add(self, seconds: float) -> None:
         self.count += 1
@@ -46,7 +46,7 @@ class Times:
             self._is_stale = False
             self._typical = sorted(self._last)[(len(self._last) - 1) // 4]
         if self._beside is not None and not self._last and self._beside._last:
-            return self._share * self._beside.typical
+            return self._typical + self._share * (self._beside.typical - self._beside_was)
         return self._typical
 
     @property
@@ -54,13 +54,15 @@ class Times:
         """Return whether runs of this process were timed."""
         return bool(self._last)
 
-    def expect(self, seconds: float, count: int, *, held: bool = False, beside: "Times | None" = None) -> None:
+    def expect(self, seconds: float, count: int, *, held: bool = False) -> None:
         """Use these values until something is measured, as if `count` times had been added. held: use the time until
-        `release`, whatever is measured. beside: expected times of another kind of run; once that is measured, the ratio
-        of the two is expected instead: rounds of a generation have a part on the host, and the machine may be busy."""
+        `release`, whatever is measured."""
         self._typical, self.count, self._is_held, self._is_stale = seconds, count, held, False
-        if beside is not None:
-            self._share, self._beside = seconds / beside.typical, beside
+
+    def follow(self, beside: "Times", share: float) -> None:
+        """Expect `share` of what `beside`, once it is measured, takes longer than expected now: a round of a generation
+        has a part on the host, in which runs at the opening of an engine had none."""
+        self._share, self._beside, self._beside_was = share, beside, beside.typical
 
     def release(self) -> None:
         """Use the measured times from now on."""
@@ -172,10 +174,13 @@ class SpeedupModel:
         self._expected = RoundTimes(self.accepts)
         for each in (costs, self._expected):
             each.autoregressive.expect(times["autoregressive"], WARM_UP_ROUNDS)
+            share = 1.0 if self._fused else 0.5  # of the host's part, in each of the runs of a round
             for width, seconds in windows.items():
-                each.windows[width].expect(seconds, 1, held=True, beside=each.autoregressive)
+                each.windows[width].expect(seconds, 1, held=True)
+                each.windows[width].follow(each.autoregressive, share)
             if not self._fused:
-                each.drafting.expect(times["drafting"], 1, held=True, beside=each.autoregressive)
+                each.drafting.expect(times["drafting"], 1, held=True)
+                each.drafting.follow(each.autoregressive, share)
         self._is_held = True
         if times["catch_up"]:
             self._reading.expect(times["catch_up"], 1)
