@@ -68,9 +68,11 @@ CONSTANTS = {
     },
     "speccompile.runtime.images.limits": {
         "MAX_BYTES": "kMostPictureBytes", "MAX_PIXELS": "kMostPixels", "MAX_SIDE": "kLongestSide",
-        "LOW_SIDE": "kLowSide", "MAX_IMAGES": "kMostPictures", "ENCODER_BYTES": "kEncoderBytes",
-    }, "speccompile.runtime.audio.wav": {"MOST_SECONDS": "kMostSeconds", "MOST_RATE": "kMostRate"},
-    "speccompile.runtime.audio.sound_files": {"MOST_BYTES": "kMostSoundBytes"},
+        "LOW_SIDE": "kLowSide", "MAX_SCANS": "kMostScans", "MAX_IMAGES": "kMostPictures",
+        "ENCODER_BYTES": "kEncoderBytes",
+    }, "speccompile.runtime.audio.wav": {
+        "MOST_SECONDS": "kMostSeconds", "LEAST_RATE": "kLeastRate", "MOST_RATE": "kMostRate",
+    }, "speccompile.runtime.audio.sound_files": {"MOST_BYTES": "kMostSoundBytes"},
     "speccompile.runtime.rounds.drafter_state": {
         "FORMAT": "kDrafterStateFormat", "METADATA": "kDrafterStateMetadata", "LONGEST": "kDrafterStateLongest",
         "LENGTH_BYTES": "kDrafterStateLengthBytes", "ALIGNMENT": "kDrafterStateAlignment",

@@ -116,11 +116,13 @@ inline constexpr int64_t kMostPictureBytes = 33554432;
 inline constexpr int64_t kMostPixels = 64000000;
 inline constexpr int64_t kLongestSide = 16384;
 inline constexpr int64_t kLowSide = 512;
+inline constexpr int64_t kMostScans = 100;
 inline constexpr int64_t kMostPictures = 64;
 inline constexpr int64_t kEncoderBytes = 268435456;
 
 // speccompile.runtime.audio.wav
 inline constexpr int64_t kMostSeconds = 14400;
+inline constexpr int64_t kLeastRate = 1000;
 inline constexpr int64_t kMostRate = 768000;
 
 // speccompile.runtime.audio.sound_files

@@ -24,7 +24,7 @@ class TimeLimit:
 
     @property
     def left(self) -> float | None:
-        """Seconds that are left, 0 at least; None without a limit."""
+        """Return the seconds that are left, 0 at least; None without a limit."""
         return None if self._end is None else max(self._end - perf_counter(), 0.0)
 
     def check(self, needed: float = 0.0) -> None:

@@ -19,7 +19,6 @@ constexpr const char* kConvert = "convert it first: ffmpeg -i SOUND -ar 16000 -a
 constexpr int64_t kPcm = 1, kFloat = 3, kExtensible = 0xFFFE;
 constexpr size_t kRiff = 12, kHead = 8, kForm = 16;  // bytes before the first chunk, of a chunk's name and size, and of the format
 constexpr size_t kSubformat = 24;                    // place of the format's number in the extensible form
-constexpr int64_t kLeastRate = 1000;                 // LEAST_RATE of runtime/audio/wav.py
 
 [[noreturn]] void refuse(const std::string& where, const std::string& problem, const char* hint = kConvert) { throw Error(Kind::kPrompt, where + ": " + problem, hint); }
 

@@ -1,4 +1,5 @@
 // JPEG by libjpeg, which is loaded when the first such file comes.
+#include "../contract_table.h"
 #include "decode.h"
 #include "library.h"
 #include "reader.h"
@@ -39,7 +40,6 @@ struct Libjpeg {
 };
 
 constexpr size_t kMessage = JMSG_LENGTH_MAX;
-constexpr int kMostScans = 100;  // MAX_SCANS of runtime/images/limits.py
 
 // A decompression, and what ended it. libjpeg jumps out of it, so that no object of C++ may be made meanwhile.
 struct Reading {
