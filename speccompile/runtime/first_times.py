@@ -26,6 +26,10 @@ SMALL_SECONDS = 0.005
 """Seconds of a round without drafts up to which a model is small: every process times it. Binding graphs, and their
 first runs, cost such a model as much as ten rounds, and what one process measured may have met a busy machine."""
 
+REHEARSALS = 16
+"""Number of decisions that an opening makes: a process's first one takes Python as long as a small model's round, and
+until it has run its code some ten times, which only then it specializes, each takes three times as long as later."""
+
 
 def prepare_rounds(loop: DecodeLoop, manifest: Manifest, times: RecordedTimes) -> None:
     """Time rounds, unless this machine has recorded their times, and let the draft length start from the times. Time
@@ -36,7 +40,8 @@ def prepare_rounds(loop: DecodeLoop, manifest: Manifest, times: RecordedTimes) -
         times.begin(measure_times(loop, manifest))
     if start := known or times.known:  # what other processes found tells more than a few runs here
         loop.drafting.policy.expect_times(start)
-        loop.drafting.policy.begin(1, 1)  # rehearsed: a process's first decision takes Python as long as a small round
+        for _ in range(REHEARSALS):
+            loop.drafting.policy.begin(1, 1)
 
 
 def measure_times(loop: DecodeLoop, manifest: Manifest) -> dict[str, Any] | None:
