@@ -33,8 +33,8 @@ EXACT = {
 @dataclass(frozen=True)
 class Row:
     """status: one of STATUSES; reason: why it is not proven; per_round: new tokens of a round, drafted from prompts;
-    exact: whether windows of every width give equal bits on a CPU, None where nobody looked; loose: the operators whose
-    results depend on the window in larger models."""
+    exact: whether windows of every width give equal bits on a CPU in float32, None where nobody looked; exact_in: the
+    precisions in which they do; loose: the operators whose results depend on the window in larger models."""
 
     model_type: str
     architecture: str
@@ -42,6 +42,7 @@ class Row:
     reason: str = ""
     per_round: float | None = None
     exact: bool | None = None
+    exact_in: tuple[str, ...] = ()
     loose: tuple[str, ...] = ()
 
     @property
@@ -57,4 +58,4 @@ class Row:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Row":
-        return cls(**{"architecture": "", **data, "loose": tuple(data.get("loose", ()))})
+        return cls(**{"architecture": "", **data, **{key: tuple(data.get(key, ())) for key in ("exact_in", "loose")}})
