@@ -34,9 +34,10 @@ def test_an_angle_has_the_same_bits_in_every_window():
     "text",
     [
         "(float[2] x) => (float[2] y) <float[2] w = {1, 2}> { z = Sin(w)  y = Add(x, z) }",
+        "(float[2] x) => (float[2] y) { z = Add(x, x)  unused = Cos(z)  y = Add(z, x) }",
         "(double[2] x) => (double[2] y) { z = Add(x, x)  y = Cos(z) }",
     ],
-    ids=["weights", "other floats"],
+    ids=["weights", "unused", "other floats"],
 )
 def test_other_curves_stay(text):
     unchanged(curve_kernels, text=text)

@@ -18,9 +18,8 @@ def curve_kernels(model: ir.Model) -> int:
 
 
 def _cosines(nodes: Nodes, node: ir.Node) -> ir.Value | None:
-    angles = node.inputs[0]
-    tables = _tables(nodes, angles)
-    if angles is None or tables is None:
+    tables, angles = _tables(nodes, node), node.inputs[0]
+    if tables is None or angles is None:
         return None
     for other in angles.consumers():
         if made_by(other.outputs[0], "Sin"):
@@ -29,14 +28,15 @@ def _cosines(nodes: Nodes, node: ir.Node) -> ir.Value | None:
 
 
 def _sines(nodes: Nodes, node: ir.Node) -> ir.Value | None:
-    if not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
-        return None  # left over by a cosine of the same angles
-    tables = _tables(nodes, node.inputs[0])
+    tables = _tables(nodes, node)
     return None if tables is None else tables[1]
 
 
-def _tables(nodes: Nodes, angles: ir.Value | None) -> list[ir.Value] | None:
-    """Append cosines and sines of computed float32 angles."""
+def _tables(nodes: Nodes, node: ir.Node) -> list[ir.Value] | None:
+    """Append cosines and sines of computed float32 angles, unless passes before have left the node behind."""
+    angles, result = node.inputs[0], node.outputs[0]
+    if not result.uses() and not result.is_graph_output():
+        return None
     if angles is None or angles.producer() is None or angles.dtype != ir.DataType.FLOAT:
         return None
     one = nodes("Constant", value=ir.tensor(np.ones((1, 1), np.int64)))
