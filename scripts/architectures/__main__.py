@@ -4,7 +4,6 @@
     python -m scripts.architectures --only lfm2 --only bloom # some
     python -m scripts.architectures --resume                 # those that are not in the table yet
     python -m scripts.architectures --json                   # the rows to stdout, nothing written
-    python -m scripts.architectures --only mamba --precision int8  # whether windows are equal in another precision
 
 Run from the checkout's root. Each class is tried in a process of its own, with a limit of time and memory. The rows are
 kept in scripts/architectures/table.json, and docs/reference/support.md has their table
@@ -20,7 +19,7 @@ import transformers
 
 from scripts.architectures.configurations import model_types
 from scripts.architectures.sweep import sweep
-from scripts.architectures.table import PRECISIONS, read_rows, summary, with_precision, write_rows
+from scripts.architectures.table import read_rows, summary, write_rows
 from speccompile.machine.system import processor_title
 
 
@@ -30,7 +29,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--status", action="append", default=[], help="try those that have this status in the table")
     parser.add_argument("--resume", action="store_true", help="leave out those that are in the table")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON lines, and leave the table alone")
-    parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help="of the target's weights")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=int, default=240, help="the limit of one attempt")
     parser.add_argument("--gigabytes", type=int, default=6, help="the limit of one attempt's memory")
@@ -47,15 +45,14 @@ def main() -> int:
     if given.status:
         wanted = [name for name in wanted if name in known and known[name].status in given.status]
     found = {}
-    for row in sweep(wanted, given.workers, given.seconds, given.gigabytes, given.precision):
+    for row in sweep(wanted, given.workers, given.seconds, given.gigabytes):
         found[row.model_type] = row
         print(f"[{len(found)}/{len(wanted)}] {row.model_type}: {row.status}: {row.reason or row.why}", file=sys.stderr)
         if given.json:
             print(json.dumps(row.to_json()), flush=True)
         else:
-            known[row.model_type] = with_precision(known.get(row.model_type, row), row, given.precision)
-            write_rows(known, transformers.__version__, processor_title())
-    print(summary((found if given.json else known).values()), file=sys.stderr)
+            write_rows(known | found, transformers.__version__, processor_title())
+    print(summary((found if given.json else known | found).values()), file=sys.stderr)
     return int(any(row.status in ("wrong", "broken") for row in found.values()))
 
 

@@ -2,11 +2,12 @@
 
 Proven means that `speccompile build` proved its bundle (the probe, the graphs over windows, tokens against eager), and
 that the bundle, opened again, gives the tokens of transformers' own `generate`, drafting from the prompt and alone.
-Exact means that windows of every width gave equal bits, on one thread and on two, and that no operator is left to ONNX
-Runtime whose results depend on the window in larger models (`loose_operators`).
+Exact means that windows of every width gave equal bits in every precision, on one thread and on two, and that no
+operator is left to ONNX Runtime whose results depend on the window in larger models (`loose_operators`).
 """
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from unittest.mock import patch
 
@@ -16,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PreT
 
 from scripts.architectures.configurations import IMPOSSIBLE, configuration
 from scripts.architectures.loose_operators import loose_operators
-from scripts.architectures.row import Row
+from scripts.architectures.row import PRECISIONS, Row
 from speccompile.compiler.build import build
 from speccompile.compiler.checkpoints.multimodal import TYPES
 from speccompile.compiler.models.load import first_line
@@ -30,13 +31,13 @@ name: tiny
 target: {model: target}
 drafter: {kind: prompt_lookup, tokens: 9}
 cache: {max_length: 96, prefill_chunk: 16, batch_size: 2}
-"""
+engines:
+""" + "".join(f"  - {{name: {each}, precision: {{target: {each}}}}}\n" for each in PRECISIONS)
 PROMPT_LENGTHS, REPEATS, CANDIDATES, NEW_TOKENS = (5, 23), 10, 16, 24
 
 
-def attempt(model_type: str, folder: Path, precision: str = "float32") -> Row:
-    """Try one type in a folder that is there and empty. Tokens of another precision than float32 are compared with its
-    own, one at a time: transformers' are of other weights."""
+def attempt(model_type: str, folder: Path) -> Row:
+    """Try one type in a folder that is there and empty."""
     if model_type in IMPOSSIBLE:
         return Row(model_type, "", "impossible", IMPOSSIBLE[model_type])
     try:
@@ -49,7 +50,7 @@ def attempt(model_type: str, folder: Path, precision: str = "float32") -> Row:
             raise
         return Row(model_type, "", "impossible", f"{type(error).__name__}: {first_line(error)}")
     architecture = type(model).__name__
-    (folder / "recipe.yaml").write_text(RECIPE + f"precision: {{target: {precision}}}\n")
+    (folder / "recipe.yaml").write_text(RECIPE)
     try:
         with patch(
             "speccompile.recipe.decide.refuse_type"
@@ -60,16 +61,23 @@ def attempt(model_type: str, folder: Path, precision: str = "float32") -> Row:
         return Row(model_type, architecture, "wrong", str(error))
     except SpeccompileError as error:
         return Row(model_type, architecture, "refused", str(error).replace(f"{folder}/", ""))
-    bundle = Bundle.open(folder / "bundle", threads=1)
-    if precision != "float32":
-        texts = [(prompt, _alone(bundle, prompt)) for prompt, _ in texts]
-    row = _compared(model_type, architecture, bundle, texts)
+    with Bundle.open(folder / "bundle", engine=PRECISIONS[0], threads=1) as bundle:
+        row = _compared(model_type, architecture, bundle, texts)
+        engines = bundle.manifest.engines
     if row.status != "proven":
         return row
-    (engine,) = bundle.manifest.engines
-    loose = tuple(loose_operators(folder / "bundle" / engine.files["verify"]))
-    exact = bundle.exact and Bundle.open(folder / "bundle", threads=2).exact and not loose
-    return replace(row, exact=exact, loose=loose, exact_in=(precision,) if exact else ())
+    loose = {each.name: loose_operators(folder / "bundle" / each.files["verify"]) for each in engines}
+    exact = tuple(each for each in PRECISIONS if not loose[each] and _is_exact(folder / "bundle", each))
+    return replace(row, exact=exact == PRECISIONS, exact_in=exact, loose=tuple(dict.fromkeys(chain(*loose.values()))))
+
+
+def _is_exact(bundle: Path, precision: str) -> bool:
+    """Return whether windows of every width give equal bits, on one thread and on two."""
+    for threads in (1, 2):
+        with Bundle.open(bundle, engine=precision, threads=threads) as opened:
+            if not opened.exact:
+                return False
+    return True
 
 
 Text = tuple[list[int], list[int]]
@@ -105,10 +113,6 @@ def _repeats(text: Text) -> int:
         hits += place >= len(prompt) and seen.get(before) == tokens[place]
         seen[before] = tokens[place]
     return hits
-
-
-def _alone(bundle: Bundle, prompt: list[int]) -> list[int]:
-    return bundle.generate(prompt, max_new_tokens=NEW_TOKENS, autoregressive=True).token_ids
 
 
 def _compared(model_type: str, architecture: str, bundle: Bundle, texts: list[Text]) -> Row:

@@ -3,14 +3,11 @@
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from scripts.architectures.row import STATUSES, Row
 
 FILE = Path(__file__).with_name("table.json")
-PRECISIONS = ("float32", "bfloat16", "int8", "int4")
-"""Precisions in which windows can be compared, in the order in which rows name them."""
 
 
 def read_rows(file: Path = FILE) -> dict[str, Row]:
@@ -37,15 +34,6 @@ def write_rows(rows: dict[str, Row], transformers: str, processor: str, file: Pa
     file.write_text(f'{{{head}, "rows": [\n{lines}\n]}}\n')
 
 
-def with_precision(known: Row, found: Row, precision: str) -> Row:
-    """Return the row of a type that was tried in this precision as well: float32 says all else."""
-    if precision == "float32":
-        others = tuple(each for each in known.exact_in if each != precision)
-        return replace(found, exact_in=found.exact_in + others)
-    rest = {each for each in known.exact_in if each != precision}
-    return replace(known, exact_in=tuple(each for each in PRECISIONS if each in {*rest, *found.exact_in}))
-
-
 def summary(rows: Iterable[Row]) -> str:
     """Return how many there are of each status."""
     counts = Counter(row.status for row in rows)
@@ -59,10 +47,3 @@ def markdown(rows: Iterable[Row]) -> str:
         types.setdefault((row.status, row.why), []).append(f"`{row.model_type}`")
     lines = [f"| {status} | {why} | {len(names)} | {', '.join(names)} |" for (status, why), names in types.items()]
     return "\n".join(["| | why | | `model_type` |", "|---|---|---|---|", *lines])
-
-
-def exact_precisions(rows: Iterable[Row]) -> str:
-    """Return the table of the types that are exact in each precision."""
-    names = {each: [f"`{row.model_type}`" for row in rows if each in row.exact_in] for each in PRECISIONS[1:]}
-    lines = [f"| `{precision}` | {len(types)} | {', '.join(types)} |" for precision, types in names.items() if types]
-    return "\n".join(["| precision | | exact on CPUs |", "|---|---|---|", *lines])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from scripts.architectures.table import exact_precisions, looked_on, markdown, read_rows, tried_with
+from scripts.architectures.table import looked_on, markdown, read_rows, tried_with
 from speccompile.compiler.checkpoints.multimodal import TYPES
 from speccompile.compiler.checkpoints.quantization import METHODS
 from speccompile.drafters import DRAFTING_METHODS, OWN
@@ -69,18 +69,12 @@ def multimodal() -> str:
 
 
 def architectures() -> str:
-    return markdown(read_rows().values())
-
-
-def exactness() -> str:
-    where = (
-        f"Windows were compared on {looked_on()}, with transformers {tried_with()}. In other precisions than float32:"
-    )
-    return "\n\n".join([where, exact_precisions(read_rows().values())])
+    tried = f"Tried with transformers {tried_with()}; windows were compared on {looked_on()}."
+    return f"{markdown(read_rows().values())}\n\n{tried}"
 
 
 SECTIONS = {each.__name__: each for each in (engines, combinations, drafters, spellings, quantized, multimodal,
-                                             architectures, exactness)}  # fmt: skip
+                                             architectures)}  # fmt: skip
 """Name of a section of the page -> what makes it."""
 
 

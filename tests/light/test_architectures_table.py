@@ -1,20 +1,16 @@
 """The table of architectures: whole, and of one mind with the zoo."""
 
-from dataclasses import replace
-
 import pytest
 import transformers
 
 from scripts.architectures.configurations import CORRECTIONS, IMPOSSIBLE, KINDS, configuration, model_types
-from scripts.architectures.row import EARLIER, EXACT, STATUSES, Row
+from scripts.architectures.row import EXACT, PRECISIONS, SOME, STATUSES, Row
 from scripts.architectures.table import (
-    exact_precisions,
     looked_on,
     markdown,
     read_rows,
     summary,
     tried_with,
-    with_precision,
     write_rows,
 )
 from speccompile.compiler.checkpoints.layer_types import KNOWN
@@ -89,7 +85,7 @@ def test_rows_are_grouped_by_what_became_of_them_and_why():
     elsewhere = (
         "{0}ForCausalLM cannot be compiled: 2 of its 2 layers do not go through transformers' attention interface"
     )
-    exact = Row("three", "T", "proven", exact=True, exact_in=("float32", "int8"))
+    exact = Row("three", "T", "proven", exact=True, exact_in=PRECISIONS)
     rows = [Row("one", "OneForCausalLM", "refused", elsewhere.format("One")), exact,
             Row("two", "TwoForCausalLM", "refused", elsewhere.format("Two"))]  # fmt: skip
     proven, refused = markdown(rows).splitlines()[2:]
@@ -99,20 +95,6 @@ def test_rows_are_grouped_by_what_became_of_them_and_why():
     assert [*STATUSES][:2] == ["proven", "refused"]
 
 
-def test_a_look_in_another_precision_changes_nothing_else():
-    known = Row("one", "O", "proven", "", 1.5, True, ("float32", "int8"))
-    assert with_precision(known, Row("one", "O", "proven", "", 1.1, True, ("bfloat16",)), "bfloat16").exact_in == (
-        "float32",
-        "bfloat16",
-        "int8",
-    )
-    assert with_precision(known, Row("one", "O", "proven", "", 1.1, False), "int8") == replace(
-        known, exact_in=("float32",)
-    )
-    again = with_precision(known, Row("one", "O", "proven", "", 1.2, True, ("float32",)), "float32")
-    assert (again.per_round, again.exact_in) == (1.2, ("float32", "int8"))
-    assert exact_precisions([known]).splitlines()[2:] == ["| `int8` | 1 | `one` |"]
-
-
-def test_a_look_with_fewer_widths_is_said():
-    assert Row("one", "O", "proven", "", 1.5, True).why == EARLIER
+def test_precisions_and_widths_of_the_look_are_said():
+    looked = {given: Row("one", "O", "proven", "", 1.5, True, given).why for given in [*SOME, PRECISIONS]}
+    assert looked == SOME | {PRECISIONS: EXACT[True]}
