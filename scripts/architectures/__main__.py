@@ -20,6 +20,7 @@ import transformers
 from scripts.architectures.configurations import model_types
 from scripts.architectures.sweep import sweep
 from scripts.architectures.table import read_rows, summary, write_rows
+from speccompile.machine.system import processor_title
 
 
 def arguments() -> argparse.Namespace:
@@ -46,11 +47,11 @@ def main() -> int:
     found = {}
     for row in sweep(wanted, given.workers, given.seconds, given.gigabytes):
         found[row.model_type] = row
-        print(f"[{len(found)}/{len(wanted)}] {row.model_type}: {row.status} {row.reason}".rstrip(), file=sys.stderr)
+        print(f"[{len(found)}/{len(wanted)}] {row.model_type}: {row.status}: {row.reason or row.why}", file=sys.stderr)
         if given.json:
             print(json.dumps(row.to_json()), flush=True)
         else:
-            write_rows(known | found, transformers.__version__)
+            write_rows(known | found, transformers.__version__, processor_title())
     print(summary((found if given.json else known | found).values()), file=sys.stderr)
     return int(any(row.status in ("wrong", "broken") for row in found.values()))
 

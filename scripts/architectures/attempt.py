@@ -2,11 +2,12 @@
 
 Proven means that `speccompile build` proved its bundle (the probe, the graphs over windows, tokens against eager), and
 that the bundle, opened again, gives the tokens of transformers' own `generate`, drafting from the prompt and alone.
-Exact means that windows of every width gave equal bits, and that no operator is left to ONNX Runtime whose results
-depend on the window in larger models (`loose_operators`).
+Exact means that windows of every width gave equal bits in every precision, on one thread and on two, and that no
+operator is left to ONNX Runtime whose results depend on the window in larger models (`loose_operators`).
 """
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from unittest.mock import patch
 
@@ -16,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PreT
 
 from scripts.architectures.configurations import IMPOSSIBLE, configuration
 from scripts.architectures.loose_operators import loose_operators
-from scripts.architectures.row import Row
+from scripts.architectures.row import PRECISIONS, Row
 from speccompile.compiler.build import build
 from speccompile.compiler.checkpoints.multimodal import TYPES
 from speccompile.compiler.models.load import first_line
@@ -28,9 +29,10 @@ from tests import zoo
 RECIPE = """\
 name: tiny
 target: {model: target}
-drafter: {kind: prompt_lookup, tokens: 4}
+drafter: {kind: prompt_lookup, tokens: 9}
 cache: {max_length: 96, prefill_chunk: 16, batch_size: 2}
-"""
+engines:
+""" + "".join(f"  - {{name: {each}, precision: {{target: {each}}}}}\n" for each in PRECISIONS)
 PROMPT_LENGTHS, REPEATS, CANDIDATES, NEW_TOKENS = (5, 23), 10, 16, 24
 
 
@@ -59,11 +61,23 @@ def attempt(model_type: str, folder: Path) -> Row:
         return Row(model_type, architecture, "wrong", str(error))
     except SpeccompileError as error:
         return Row(model_type, architecture, "refused", str(error).replace(f"{folder}/", ""))
-    bundle = Bundle.open(folder / "bundle", threads=1)
-    row = _compared(model_type, architecture, bundle, texts)
-    (engine,) = bundle.manifest.engines
-    loose = tuple(loose_operators(folder / "bundle" / engine.files["verify"]))
-    return replace(row, exact=bundle.exact and not loose, loose=loose) if row.status == "proven" else row
+    with Bundle.open(folder / "bundle", engine=PRECISIONS[0], threads=1) as bundle:
+        row = _compared(model_type, architecture, bundle, texts)
+        engines = bundle.manifest.engines
+    if row.status != "proven":
+        return row
+    loose = {each.name: loose_operators(folder / "bundle" / each.files["verify"]) for each in engines}
+    exact = tuple(each for each in PRECISIONS if not loose[each] and _is_exact(folder / "bundle", each))
+    return replace(row, exact=exact == PRECISIONS, exact_in=exact, loose=tuple(dict.fromkeys(chain(*loose.values()))))
+
+
+def _is_exact(bundle: Path, precision: str) -> bool:
+    """Return whether windows of every width give equal bits, on one thread and on two."""
+    for threads in (1, 2):
+        with Bundle.open(bundle, engine=precision, threads=threads) as opened:
+            if not opened.exact:
+                return False
+    return True
 
 
 Text = tuple[list[int], list[int]]
@@ -115,7 +129,7 @@ def _compared(model_type: str, architecture: str, bundle: Bundle, texts: list[Te
         for number, (got, wanted) in enumerate(zip(found, expected, strict=True), 1):
             if got.token_ids != wanted:
                 how = "alone" if autoregressive else "with drafts"
-                reason = f"text {number} {how}: received {got.token_ids}, transformers' generate gives {wanted}"
+                reason = f"text {number} {how}: received {got.token_ids}, expected {wanted}"
                 return Row(model_type, architecture, "wrong", reason)
         if not autoregressive:
             rounds = sum(each.rounds for each in found)

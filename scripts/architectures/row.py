@@ -22,19 +22,27 @@ REASONS: dict[str, str] = {
 }
 """Part of a reason -> the text of the table for all classes that are refused with it."""
 
+PRECISIONS = ("float32", "bfloat16", "int8", "int4")
+"""Precisions of the target's weights in which windows are compared."""
 EXACT = {
-    True: "exact on CPUs: windows of every width give equal bits",
+    True: f"exact on CPUs in {', '.join(PRECISIONS)}: windows of 2 to 10 tokens give equal bits, on one thread and two",
     False: "not exact on CPUs, where speculation may change tokens",
     None: "nobody looked yet whether it is exact on CPUs",
 }
 """`Row.exact` -> the text of the table for proven classes."""
+SOME = {
+    ("float32",): "exact on CPUs in float32: windows of 2 to 10 tokens give equal bits, on one thread and two",
+    (): "exact on CPUs in float32: windows of 2 to 5 tokens give equal bits, on one thread, at sizes of full registers",
+}
+"""The same for those that were looked at in float32 alone, and with fewer widths, and not again."""
 
 
 @dataclass(frozen=True)
 class Row:
     """status: one of STATUSES; reason: why it is not proven; per_round: new tokens of a round, drafted from prompts;
-    exact: whether windows of every width give equal bits on a CPU, None where nobody looked; loose: the operators whose
-    results depend on the window in larger models."""
+    exact: whether windows of every width give equal bits on a CPU in the precisions that were looked at, None where
+    nobody looked; exact_in: the precisions in which they do; loose: the operators whose results depend on the window in
+    larger models."""
 
     model_type: str
     architecture: str
@@ -42,13 +50,18 @@ class Row:
     reason: str = ""
     per_round: float | None = None
     exact: bool | None = None
+    exact_in: tuple[str, ...] = ()
     loose: tuple[str, ...] = ()
 
     @property
     def why(self) -> str:
         """Return the reason in the words that hold for every class, without names and figures of this one."""
         if self.status == "proven":
-            return EXACT[self.exact]
+            if self.exact_in and not self.exact:
+                return (
+                    f"exact on CPUs in {', '.join(self.exact_in)}, not in others, where speculation may change tokens"
+                )
+            return SOME.get(self.exact_in, EXACT[True]) if self.exact else EXACT[self.exact]
         reason = re.sub(r"^\w+ cannot be compiled: ", "", self.reason)
         return next((words for part, words in REASONS.items() if part in reason), reason)
 
@@ -57,4 +70,4 @@ class Row:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Row":
-        return cls(**{"architecture": "", **data, "loose": tuple(data.get("loose", ()))})
+        return cls(**{"architecture": "", **data, **{key: tuple(data.get(key, ())) for key in ("exact_in", "loose")}})

@@ -22,10 +22,16 @@ def tried_with(file: Path = FILE) -> str:
     return str(json.loads(file.read_text())["transformers"])
 
 
-def write_rows(rows: dict[str, Row], transformers: str, file: Path = FILE) -> None:
+def looked_on(file: Path = FILE) -> str:
+    """Return the processor on which windows were compared."""
+    return str(json.loads(file.read_text())["processor"])
+
+
+def write_rows(rows: dict[str, Row], transformers: str, processor: str, file: Path = FILE) -> None:
     """Write rows in the order of the alphabet, a line each."""
+    head = json.dumps({"transformers": transformers, "processor": processor})[1:-1]
     lines = ",\n".join(json.dumps(rows[name].to_json()) for name in sorted(rows))
-    file.write_text(f'{{"transformers": "{transformers}", "rows": [\n{lines}\n]}}\n')
+    file.write_text(f'{{{head}, "rows": [\n{lines}\n]}}\n')
 
 
 def summary(rows: Iterable[Row]) -> str:

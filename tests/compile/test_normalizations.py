@@ -11,9 +11,11 @@ RMS = """(float[1, T, 8] x, float[{scale}] w) => (float[1, T, 8] y) <int64[1] ax
     two = Constant<value_float = 2.0>()  epsilon = Constant<value_float = 1e-6>()
     {centre}
     square = Pow(c, two)  mean = ReduceMean(square, axes)  sum = Add(mean, epsilon)
-    root = Sqrt(sum)  inverse = Reciprocal(root)  scaled = Mul(c, inverse)
+    {root}  scaled = Mul(c, inverse)
     {weight} }}"""
-PLAIN = {"scale": "8", "axis": "-1", "centre": "c = Identity(x)", "weight": "y = Mul(w, scaled)"}
+PLAIN = {"scale": "8", "axis": "-1", "centre": "c = Identity(x)", "weight": "y = Mul(w, scaled)",
+         "root": "root = Sqrt(sum)  inverse = Reciprocal(root)"}  # fmt: skip
+POWER = PLAIN | {"root": "minus = Constant<value_float = -0.5>()  inverse = Pow(sum, minus)"}
 GEMMA = PLAIN | {"weight": "one = Constant<value_float = 1.0>()  more = Add(w, one)  y = Mul(scaled, more)"}
 CENTRED = PLAIN | {"centre": "middle = ReduceMean(x, axes)  c = Sub(x, middle)"}
 
@@ -22,6 +24,7 @@ def test_rms_normalization():
     feeds = {"x": normal(1, 3, 8), "w": normal(8)}
     ops = {"Identity": 1, "RMSNormalization": 1}
     check(rms_normalization, text=RMS.format(**PLAIN), feeds=feeds, ops=ops)
+    check(rms_normalization, text=RMS.format(**POWER), feeds=feeds, ops=ops)
     check(rms_normalization, text=RMS.format(**GEMMA), feeds=feeds, ops=ops | {"Add": 1})
 
 
@@ -64,7 +67,10 @@ def test_a_normalization_over_several_axes_stays(node):
     unchanged(norm_kernels, text=f"(float[1, 4, 8] x, float[4, 8] w) => (float[1, 4, 8] y) {{ y = {node} }}")
 
 
-@pytest.mark.parametrize("change", [{"axis": "1"}, {"scale": "1, 1, 8"}, {"weight": "y = Add(scaled, w)"}])
+@pytest.mark.parametrize(
+    "change",
+    [{"axis": "1"}, {"scale": "1, 1, 8"}, {"weight": "y = Add(scaled, w)"}, {"root": "inverse = Pow(sum, two)"}],
+)
 def test_rms_normalization_of_another_kind_stays(change):
     unchanged(rms_normalization, text=RMS.format(**(PLAIN | change)))
 

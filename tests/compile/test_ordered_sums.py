@@ -47,6 +47,30 @@ def test_a_token_has_the_same_bits_in_every_window(axis, size):
         assert window.tobytes() == np.concatenate(alone[:width]).tobytes()
 
 
+VARIANCE = """(float[N, 69] x) => (float[N] y) { axis = Constant<value_ints = [-1]>()
+    mean = ReduceMean(x, axis)  away = Sub(x, mean)  square = Mul(away, away)
+    y = ReduceMean<keepdims = 0>(square, axis) }"""
+
+
+def test_a_variance_is_added_in_one_order():
+    """The exporter writes it out, and leaves out the types inside, as in Gemma 3n's sparse layers."""
+    before = graph(VARIANCE)
+    del before.graph.value_info[:]
+    fired, model, ops = apply(ordered_sums, before=before)
+    assert (fired, ops["Sum"]) == (2, 2)
+    assert "ReduceMean" not in ops
+    x = values(-1, 69)
+    np.testing.assert_allclose(run(model, {"x": x})[0], x.var(axis=-1), rtol=1e-6)
+
+
+def test_whole_numbers_inside_arithmetic_stay():
+    text = """(int64[N, 8] x) => (int64[N, 1] y) {
+        axis = Constant<value_ints = [1]>()  z = Mul(x, x)  y = ReduceSum(z, axis) }"""
+    before = graph(text)
+    del before.graph.value_info[:]
+    assert apply(ordered_sums, before=before)[0] == 0
+
+
 @pytest.mark.parametrize(
     "text",
     [

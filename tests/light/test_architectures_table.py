@@ -4,8 +4,15 @@ import pytest
 import transformers
 
 from scripts.architectures.configurations import CORRECTIONS, IMPOSSIBLE, KINDS, configuration, model_types
-from scripts.architectures.row import STATUSES, Row
-from scripts.architectures.table import markdown, read_rows, summary, tried_with, write_rows
+from scripts.architectures.row import EXACT, PRECISIONS, SOME, STATUSES, Row
+from scripts.architectures.table import (
+    looked_on,
+    markdown,
+    read_rows,
+    summary,
+    tried_with,
+    write_rows,
+)
 from speccompile.compiler.checkpoints.layer_types import KNOWN
 from speccompile.compiler.checkpoints.refused_types import REFUSED
 from tests import zoo
@@ -68,9 +75,9 @@ def test_rows_are_read_as_they_were_written(tmp_path):
         row.model_type: row
         for row in (Row("b", "B", "refused", "no"), Row("a", "A", "proven", "", 1.5, False, ("MatMul w",)))
     }
-    write_rows(rows, "5.0", tmp_path / "table.json")
+    write_rows(rows, "5.0", "EPYC", tmp_path / "table.json")
     assert list(read_rows(tmp_path / "table.json").values()) == [rows["a"], rows["b"]]
-    assert tried_with(tmp_path / "table.json") == "5.0"
+    assert (tried_with(tmp_path / "table.json"), looked_on(tmp_path / "table.json")) == ("5.0", "EPYC")
     assert read_rows(tmp_path / "none.json") == {}
 
 
@@ -78,10 +85,16 @@ def test_rows_are_grouped_by_what_became_of_them_and_why():
     elsewhere = (
         "{0}ForCausalLM cannot be compiled: 2 of its 2 layers do not go through transformers' attention interface"
     )
-    rows = [Row("one", "OneForCausalLM", "refused", elsewhere.format("One")), Row("three", "T", "proven", exact=True),
+    exact = Row("three", "T", "proven", exact=True, exact_in=PRECISIONS)
+    rows = [Row("one", "OneForCausalLM", "refused", elsewhere.format("One")), exact,
             Row("two", "TwoForCausalLM", "refused", elsewhere.format("Two"))]  # fmt: skip
     proven, refused = markdown(rows).splitlines()[2:]
-    assert proven == "| proven | exact on CPUs: windows of every width give equal bits | 1 | `three` |"
+    assert proven == f"| proven | {EXACT[True]} | 1 | `three` |"
     assert refused.endswith("| 2 | `one`, `two` |")
     assert summary(rows) == "1 proven, 2 refused"
     assert [*STATUSES][:2] == ["proven", "refused"]
+
+
+def test_precisions_and_widths_of_the_look_are_said():
+    looked = {given: Row("one", "O", "proven", "", 1.5, True, given).why for given in [*SOME, PRECISIONS]}
+    assert looked == SOME | {PRECISIONS: EXACT[True]}

@@ -13,6 +13,7 @@ from speccompile.compiler.lower.passes.cast_like import cast_like
 from speccompile.compiler.lower.passes.chain_kernels import chain_kernels
 from speccompile.compiler.lower.passes.commit_scatter import commit_scatter
 from speccompile.compiler.lower.passes.convolve_tail import convolve_tail
+from speccompile.compiler.lower.passes.curve_kernels import curve_kernels
 from speccompile.compiler.lower.passes.draw_blocks import draw_hot_blocks
 from speccompile.compiler.lower.passes.flat_products import flat_products
 from speccompile.compiler.lower.passes.fold_constants import fold_constants
@@ -68,6 +69,7 @@ PASSES: tuple[Pass, ...] = (
     ("gelu", fuse_gelu, "one node for eight"),
     ("half_tables", halve_rotary_tables, "the next pass looks for tables of half a head"),
     ("rotary_tables", fuse_rotary_tables, "one node for six, and the same bits on every processor"),
+    ("curves", curve_kernels, "angles of other forms; a number's bits do not depend on those beside it"),
     shared("queries and keys are turned by the same tables, which the next pass compares"),
     ("head_rows", fuse_head_split, "one node for thirteen, and a third of the memory that they write"),
     ("fold_offsets", fold_offsets, "else added in every round, as norms whose weight is more than itself"),

@@ -4,19 +4,16 @@ import numpy as np
 import onnx_ir as ir
 
 from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
-from speccompile.compiler.lower.passes.matching import Op, match, numbers
+from speccompile.compiler.lower.passes.matching import Op, match_any, numbers
+from speccompile.compiler.lower.passes.rms_normalization import divided_by_root
 
 _MEAN = Op("ReduceMean", Op("Pow", "x", 2.0), "axes")
 _SUM = Op("ReduceSum", Op("Mul", "x", "x"), "axes")
 
 
-def _divided(squares: Op) -> Op:
-    return Op("Mul", "x", Op("Reciprocal", Op("Sqrt", Op("Add", squares, "epsilon"))))
-
-
 def bare_normalization(model: ir.Model) -> int:
-    """Before: y = x * Reciprocal(Sqrt(ReduceMean(x ^ 2) + epsilon)), as of the groups of a row. After:
-    y = RMSNormalization(x, ones).
+    """Before: y = x * Reciprocal(Sqrt(ReduceMean(x ^ 2) + epsilon)), as of the groups of a row, or with a
+    power of -0.5. After: y = RMSNormalization(x, ones).
 
     Before: y = x * Reciprocal(Sqrt(ReduceSum(x * x) + epsilon)), x [.., K], as of the keys of a delta rule. After:
     y = RMSNormalization(x, 1 / sqrt(K)), the epsilon divided by K.
@@ -28,7 +25,7 @@ def _normalize(nodes: Nodes, node: ir.Node) -> ir.Value | None:
     if not node.outputs[0].uses():  # what a pass before has left behind
         return None
     for squares in (_MEAN, _SUM):
-        found = match(_divided(squares), node.outputs[0])
+        found = match_any(divided_by_root(squares), node.outputs[0])
         if found is None:
             continue
         x, epsilon, axes = found["x"], numbers(found["epsilon"]), numbers(found["axes"])

@@ -3,7 +3,7 @@
 match(Op("Mul", "weight", Op("Reciprocal", "root")), value)   ->  {"weight": .., "root": ..} or None
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,6 +35,11 @@ Bound = dict[str, ir.Value]
 def match(pattern: Pattern, value: ir.Value | None) -> Bound | None:
     """Return the values of a pattern's names if the pattern matches the expression of `value`; else None."""
     return next(_matches(pattern, value, {}), None)
+
+
+def match_any(patterns: Iterable[Pattern], value: ir.Value | None) -> Bound | None:
+    """Return the values of the first pattern that matches; None if none does."""
+    return next((found for pattern in patterns if (found := match(pattern, value)) is not None), None)
 
 
 def _matches(pattern: Pattern, value: ir.Value | None, bound: Bound) -> Iterator[Bound]:

@@ -3,6 +3,7 @@
 import onnx_ir as ir
 
 from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
+from speccompile.compiler.lower.passes.inferred_type import inferred_type
 from speccompile.compiler.lower.passes.matching import number
 
 _WIDEST = 16
@@ -37,13 +38,19 @@ def _mean(nodes: Nodes, node: ir.Node) -> ir.Value | None:
 
 def _axis(node: ir.Node) -> tuple[int, int] | None:
     """Return the axis of a reduction of float32 and its size; None for a reduction over several axes or of an unknown
-    size, or of other numbers, whose sums have no order."""
+    size, or of other numbers, whose sums have no order. The result gets the type that the trace left out."""
     x, axes = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
-    axis = number(axes)
-    if x is None or x.shape is None or x.dtype != ir.DataType.FLOAT or axis is None:
+    axis, (dtype, shape) = number(axes), inferred_type(x)
+    if shape is None or dtype != ir.DataType.FLOAT or axis is None:
         return None
-    size = x.shape[int(axis)]
-    return (int(axis), size) if isinstance(size, int) else None
+    place = int(axis) % len(shape)
+    size = shape[place]
+    if not isinstance(size, int):
+        return None
+    reduced = [*shape[:place], *[1] * _keeps_axis(node), *shape[place + 1 :]]
+    result = node.outputs[0]
+    result.type, result.shape = result.type or ir.TensorType(dtype), result.shape or ir.Shape(reduced)
+    return place, size
 
 
 def _added(nodes: Nodes, x: ir.Value | None, axis: int, size: int) -> ir.Value:
@@ -63,7 +70,9 @@ def _added(nodes: Nodes, x: ir.Value | None, axis: int, size: int) -> ir.Value:
 
 
 def _squeezed(nodes: Nodes, node: ir.Node, total: ir.Value, axis: int) -> ir.Value:
+    return nodes("Identity", total) if _keeps_axis(node) else nodes("Squeeze", total, nodes.integers(axis))
+
+
+def _keeps_axis(node: ir.Node) -> bool:
     keeps = node.attributes.get("keepdims")
-    if keeps is not None and keeps.as_int() == 0:
-        return nodes("Squeeze", total, nodes.integers(axis))
-    return nodes("Identity", total)
+    return keeps is None or keeps.as_int() != 0
