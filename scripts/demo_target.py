@@ -44,7 +44,7 @@ def library_files() -> Iterator[tuple[str, str]]:
 
 
 def is_held_out(name: str) -> bool:
-    """True for about one file in fifty, by its name alone, so that the split is the same on every machine."""
+    """Return True for about one file in fifty, by its name alone, so that the split is the same on every machine."""
     return hashlib.blake2b(name.encode(), digest_size=4).digest()[0] % 50 == 0
 
 

@@ -20,8 +20,8 @@ from speccompile.measure.bench.costs import measure_costs
 from speccompile.measure.predict import ProfileCosts
 from speccompile.measure.predict.work import target_work
 from speccompile.measure.profile import Profile, measure_profile
-from speccompile.measure.profile.graphs import FORMATS
 from speccompile.plan.plan import Plan
+from speccompile.plan.precisions import OWN_LAYOUTS
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 
@@ -73,7 +73,8 @@ def _made(folder: Path, name: str) -> Plan:
         script = Path(__file__).with_name("random_llama.py")
         subprocess.run([sys.executable, script, model, "--dtype", "float32", *sizes], check=True)
     engines = [
-        {"name": each, "backend": "onnxruntime", "provider": "cpu", "precision": {"target": each}} for each in FORMATS
+        {"name": each, "backend": "onnxruntime", "provider": "cpu", "precision": {"target": each}}
+        for each in OWN_LAYOUTS
     ]
     data = {
         "name": name, "target": {"model": name}, "drafter": {"kind": "prompt_lookup", "tokens": max(WINDOWS) - 1},

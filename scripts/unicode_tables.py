@@ -123,7 +123,7 @@ def properties(of: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def of_bert() -> dict[str, set[str]]:
-    """Characters that BertNormalizer drops: where it cleans texts, and where it strips accents, after NFD."""
+    """Return the characters that BertNormalizer drops, cleaning texts and stripping accents, after NFD."""
     cleaned = normalizers.BertNormalizer(True, False, False, False)
     bare = normalizers.BertNormalizer(False, False, True, False)
     decomposed = (each for each in CHARACTERS if normalizers.NFD().normalize_str(each) == each)
@@ -134,8 +134,9 @@ def of_bert() -> dict[str, set[str]]:
 
 
 def clusters() -> dict[str, set[str]]:
-    """Characters of grapheme clusters of fewer than six bytes: those that extend one, those that begin one before
-    another character, those that are one by themselves. Precompiled replaces a whole cluster that begins with a key."""
+    """Return characters of grapheme clusters of fewer than six bytes: those that extend one, those that begin one
+    before another character, those that are one by themselves. Precompiled replaces a whole cluster that begins with a
+    key."""
 
     def replaced(keys: Collection[str], texts: Collection[str]) -> set[str]:
         one = normalizers.Precompiled(charsmap(dict.fromkeys(keys, "\1")))

@@ -84,7 +84,7 @@ def require(*extras: str, purpose: str) -> None:
 
 @contextmanager
 def naming_extra(purpose: str, instead: str | None = None) -> Iterator[None]:
-    """Context manager that raises MissingPackageError instead of ModuleNotFoundError of a known module. instead: see
+    """Raise MissingPackageError instead of the block's ModuleNotFoundError of a known module. instead: see
     `missing_package`."""
     try:
         yield

@@ -19,7 +19,7 @@ gc.set_threshold(100_000, 20, 20)
 
 pytest_plugins = [f"tests.suite.{name}" for name in ("tiers", "times", "budgets", "ends")] + ["pytester"]
 
-# How long an example takes is the machine's affair.
+# The time of an example depends on the machine.
 settings.register_profile("speccompile", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("speccompile")
 
@@ -32,15 +32,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _settled() -> None:
-    """Leave out of garbage collection what earlier modules have imported and cached."""
+    """Freeze what earlier modules have imported and cached."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def _level() -> Iterator[None]:
-    """Leave the log's level as it was: commands that run in this process choose one, and may be ended before they
-    restore it."""
+    """Restore the log's level: commands that run in this process set it, and may end before they restore it."""
     level = LOGGER.level
     yield
     LOGGER.setLevel(level)
@@ -81,10 +80,8 @@ def _signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(shared_folder: Path) -> Iterator[None]:
-    """Tests keep nothing on this machine, and find nothing but what others of their session have kept.
-
-    What is temporary, torch's own cache as well, goes with the folder of the session, even when that is killed.
-    """
+    """Give all tests of a session caches and temporary folders of their own, which go with its folder, even when the
+    session is killed."""
     temporary = shared_folder / "tmp"
     temporary.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:

@@ -111,7 +111,7 @@ def answer_tokens(folder: Path, prompts: Path, bundles: list[Path]) -> None:
 
 
 def _generate(bundle: Bundle, prompt: list[int], autoregressive: bool) -> dict[str, list[int]]:
-    """adaptive would draft by what the clock says."""
+    """Generate with all drafts in every round: an adaptive length would follow the clock."""
     made = bundle.generate(prompt, max_new_tokens=NEW_TOKENS, autoregressive=autoregressive, adaptive=False)
     return {"tokens": made.token_ids, "accepted": made.path_lengths}
 

@@ -28,7 +28,8 @@ EPSILON = 1e-5
 
 
 def linear_cases() -> Iterator[Case]:
-    """(depth, columns): less than a tile beside whole ones, more than is filled up, and more than the cache takes."""
+    """Yield linear layers. (depth, columns): less than a tile beside whole ones, more than is filled up, and more than
+    the cache takes."""
     for depth, columns in ((96, 40), (300, 131), (1100, 72)):
         shape, bias = f"{depth}x{columns}", normal(columns) if depth > 96 else np.zeros(1, np.float32)  # none
         sizes = {"depth": depth, "columns": columns}

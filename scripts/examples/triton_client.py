@@ -34,7 +34,7 @@ def stream(address: str, model: str, **inputs: Any) -> Iterator[dict[str, Any]]:
 
 
 def _read(line: bytes) -> dict[str, Any]:
-    """Triton writes `data: ` before each response, errors included, but not before the error of an unknown model."""
+    """Read a response. Triton writes `data: ` before all but the error of an unknown model."""
     response: dict[str, Any] = json.loads(line.removeprefix(b"data: "))
     if "error" in response:
         raise RuntimeError(response["error"])

@@ -6,9 +6,9 @@ from scripts.architectures.table import looked_on, markdown, read_rows, tried_wi
 from speccompile.compiler.checkpoints.multimodal import TYPES
 from speccompile.compiler.checkpoints.quantization import METHODS
 from speccompile.drafters import DRAFTING_METHODS, OWN
+from speccompile.plan.precisions import ALIASES
 from speccompile.recipe.capabilities import SUPPORT_TABLE
 from speccompile.recipe.combinations import COMBINATIONS, KEYS
-from speccompile.recipe.schema import PRECISIONS
 
 COLUMNS = {"backend": "backend", "provider": "provider", "compute_capability": "compute_capability",
            "precision.target": "precision", "precision.drafter": "drafter_precision",
@@ -51,7 +51,7 @@ def spellings() -> str:
     """Return what is understood instead of the names of kinds and precisions."""
     kinds = {kind: family.aliases for kind, family in DRAFTING_METHODS.items() if family.aliases}
     precisions: dict[str, list[str]] = {}
-    for alias, name in PRECISIONS.items():
+    for alias, name in ALIASES.items():
         precisions.setdefault(name, []).append(alias)
     rows = [(key, name, also) for key, names in (("drafter.kind", kinds), ("precision", precisions))
             for name, also in names.items()]  # fmt: skip

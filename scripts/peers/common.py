@@ -25,11 +25,11 @@ from typing import Any, Protocol
 
 WARM_UP_TOKENS = 16
 WARM_UP_PROMPT = 128
-"""At most so many: a long prompt of its own would only take time."""
+"""Maximum length of the warm-up's prompt: a longer one would only take time."""
 LONG_PROMPT = 2048
-"""Longer prompts are read once: costs of windows behind them would read them again and again."""
+"""Prompts of more tokens are read once: costs of windows are not measured behind them."""
 LONGEST = 33_280
-"""Positions of forms for long contexts: a prompt of 32k, and an answer."""
+"""Positions of models for long contexts: a prompt of 32k tokens, and an answer."""
 DEFAULTS = {"threads": 1, "prompt-tokens": 128, "new-tokens": 128, "repeats": 1, "seed": 0, "vocabulary": 32000}
 
 
@@ -75,7 +75,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Peer:
-    """open: takes the folder, the form and the number of threads. more: what else a peer tells of a generation."""
+    """One peer. open: takes the folder, the form and the number of threads. more: further figures of a generation."""
 
     package: str
     forms: dict[str, Form]
@@ -86,7 +86,7 @@ class Peer:
 
 
 def side_by_side(prepare: Callable[[Path, Path, Form], None]) -> Callable[[Path, Path, Path, Form, int], None]:
-    """Return what prepares both models of a pair as `prepare` does one: in the folders `target` and `drafter`."""
+    """Return the function that prepares both models of a pair, each with `prepare`, in `target` and `drafter`."""
 
     def prepare_both(target: Path, drafter: Path, folder: Path, form: Form, _: int) -> None:
         folder.mkdir(parents=True)
@@ -106,7 +106,7 @@ def stepwise(first: Callable[[], int], following: Callable[[], int], new_tokens:
 
 
 def vocabulary_size(model: Path) -> int:
-    """Return that of the model in a Hugging Face folder or a GGUF file."""
+    """Return the vocabulary size of the model in a Hugging Face folder or a GGUF file."""
     if model.is_file():
         from speccompile.recipe.gguf import gguf_folder
 
@@ -118,10 +118,8 @@ def vocabulary_size(model: Path) -> int:
 
 
 def with_tokenizer(model: Path, folder: Path) -> Path:
-    """Make a folder with the same model and, where it has none, a tokenizer and a last token: converters insist on
-    both.
-
-    Nothing that is measured uses them.
+    """Make a folder with the same model and, where it has none, a tokenizer and a last token: converters need
+    both. No measurement uses them.
     """
     if (model / "tokenizer.json").exists():
         return model

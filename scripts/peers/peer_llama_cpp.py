@@ -33,7 +33,7 @@ def prepare(model: Path, folder: Path, form: Form) -> None:
 
 
 def write(model: Path, file: Path, weights: str, add_vocabulary: Callable[[Any, Path], None]) -> None:
-    """weights: of which type. add_vocabulary: takes gguf's writer and the model's folder."""
+    """Write a GGUF file. weights: their type. add_vocabulary: takes gguf's writer and the model's folder."""
     import gguf
 
     config = json.loads((model / "config.json").read_text())
@@ -69,7 +69,7 @@ def _add_config(writer: Any, config: dict[str, Any]) -> None:
 
 
 def _weights(model: Path, config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Names and arrays as llama.cpp wants them: it rotates neighbouring columns of a head, transformers both halves."""
+    """Yield names and arrays for llama.cpp, which rotates neighbouring columns of a head, not both halves."""
     import gguf
     from gguf.utility import SafetensorsLocal
 

@@ -25,7 +25,7 @@ class Case(Protocol):
 
 
 def render(cases: Sequence[Case], ours: str, columns: Sequence[str]) -> str:
-    """alike: how many first tokens are our float32's, which tells a faithful conversion from a broken one."""
+    """Return the table. alike: how many first tokens equal our float32's, by which a broken conversion is found."""
     reference = next((case.measured for case in cases if (case.peer, case.form.column) == (ours, "fp32")), [])
     lines = []
     for column in columns:

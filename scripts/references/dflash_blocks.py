@@ -92,7 +92,7 @@ def main() -> int:
 
 
 def _heads(target: Model) -> Iterator[tuple[str, str, Model, Said]]:
-    """Name, drafter.kind, the library's model, and what it says."""
+    """Yield name, drafter.kind, the library's model, and what it says."""
     for layers, causal in ((FULL, None), (SLIDING, None), (SLIDING, False), (SLIDING, True), (FULL, True)):
         for more in ({}, {"input_embedding_scale": 2.0, "output_multiplier": 0.5, "final_logit_softcapping": 3.0}):
             model = _zlab(DFlashDraftModel, layers, causal=causal, **more)

@@ -124,7 +124,7 @@ class FolderCache(Cache):
     def open_entry(
         self, digest: str, what: str, *, verify: bool = True
     ) -> Iterator[tuple[Path, dict[str, Any]] | None]:
-        """Context manager that yields the folder of an entry and its entry.json, locked until the end, or None.
+        """Yield the folder of an entry and its entry.json, locked until the end, or None.
 
         A damaged entry is removed, with a warning that calls it `what`. verify: compare its files with their hashes.
         """
@@ -149,8 +149,7 @@ class FolderCache(Cache):
 
     @contextlib.contextmanager
     def add_entry(self, digest: str, content: dict[str, Any]) -> Iterator[Path]:
-        """Context manager that yields a folder for the files of a new entry. At its end the entry is added, with
-        `content` as its entry.json.
+        """Yield a folder for the files of a new entry. At the end the entry is added, with `content` as its entry.json.
 
         The least recently used entries above the limit are then removed. When the caller fails, nothing is added.
         """
@@ -212,8 +211,8 @@ class FolderCache(Cache):
 
     @contextlib.contextmanager
     def _writing(self, digest: str) -> Iterator[Path]:
-        """Context manager that yields a locked folder for a new entry. It is removed unless it was renamed, and so are
-        those of killed processes."""
+        """Yield a locked folder for a new entry. It is removed unless it was renamed, and so are those of killed
+        processes."""
         part = self._temporary_path(digest)
         with self._exclusive_lock():
             self._remove_parts()
@@ -229,7 +228,7 @@ class FolderCache(Cache):
 
 @contextlib.contextmanager
 def _pinned(entry: Path) -> Iterator[bool]:
-    """Context manager that yields whether the entry exists, and keeps it until the end."""
+    """Yield whether the entry exists, and keep it until the end."""
     lock = _lock(entry, shared=True)
     if lock is None:
         yield False

@@ -55,7 +55,7 @@ def sync(*paths: Path) -> None:
 
 @contextmanager
 def naming_file(path: Path) -> Iterator[None]:
-    """Context manager that names `path` in an OSError: a write to a full disk names no file, others a hidden one."""
+    """Name `path` in an OSError of the block: a write to a full disk names no file, other writes a hidden one."""
     try:
         yield
     except OSError as error:

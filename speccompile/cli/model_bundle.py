@@ -114,9 +114,9 @@ def open_model(
     prove: bool = True,
     images: Sequence[str] = (),
 ) -> "Iterator[Bundle]":
-    """Context manager that yields a bundle, open: that at `model`, or that of the model, which is built where the cache
-    has none. images: files of pictures, which that of a model then sees. Raise UsageError, PromptError for a file that
-    is no picture, and what building and opening raise."""
+    """Yield a bundle, open: that at `model`, or that of the model, which is built where the cache has none. images:
+    files of pictures, which that of a model then sees. Raise UsageError, PromptError for a file that is no picture, and
+    what building and opening raise."""
     from speccompile.bundle.reader import is_bundle
     from speccompile.extras import naming_extra
     from speccompile.runtime import Bundle
@@ -168,7 +168,7 @@ def _cached(request: "ModelRequest", *, prove: bool) -> Iterator[Path]:
 
 @contextmanager
 def _entered(opening: AbstractContextManager[T], cache: "FolderCache", request: "ModelRequest") -> Iterator[T]:
-    """Context manager of a cache's entry. Raise UsageError for a cache whose folder cannot be used."""
+    """Yield what a cache's entry yields. Raise UsageError for a cache whose folder cannot be used."""
     with ExitStack() as held:
         try:
             entry = held.enter_context(opening)

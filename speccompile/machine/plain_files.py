@@ -23,9 +23,9 @@ def read_plain(path: Path, most: int = TEXT_BYTES) -> bytes:
     """
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
-        content = file.read(min(size, most) + 1)  # what a longer read needs is taken before
+        content = file.read(min(size, most) + 1)  # one byte more, to notice a file that grows
         while len(content) > size and len(content) <= most and (more := file.read(1 << 20)):
-            content += more  # it grows, or its size is not told
+            content += more  # the file grows, or has no size, as those of /proc
     if len(content) > most:
         raise OSError(errno.EFBIG, f"received more than {most} bytes, which no such file has", str(path))
     return content

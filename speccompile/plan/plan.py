@@ -10,6 +10,7 @@ from speccompile.plan.adapters import AdaptersPlan
 from speccompile.plan.caches import MAX_DIVERGENCE, CachePlan
 from speccompile.plan.head import HeadPlan
 from speccompile.plan.layers import LayersPlan
+from speccompile.plan.precisions import IN_BLOCKS
 from speccompile.plan.prefixes import PrefixPlan
 from speccompile.plan.sources import SourceFacts, SourcePlan, without_none
 
@@ -242,10 +243,6 @@ class VerifyPlan:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-
-IN_BLOCKS = "int4"
-"""The precision whose weights share scales in blocks."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from speccompile.drafters import DRAFTING_METHODS, kind_near
 from speccompile.drafters.method import MASKS, NOTHING
 from speccompile.errors import RecipeError
+from speccompile.plan.precisions import FLOATS, ON_CPUS
 from speccompile.plan.recipe_source import RecipeSource, format_value, nearest, one_of
 from speccompile.recipe.acceptance_methods import ACCEPTANCE_METHODS
 
@@ -22,12 +23,8 @@ _ANYWHERE: SupportRow = {
     "constraints": ("false", "true"),
 }
 
-_FLOATS, _WEIGHT_ONLY = ("float32", "float16", "bfloat16"), ("int8", "int4")
-
-
-_ON_CPUS = ("float32", "bfloat16", "int8", "int4", "stored")
-"""Precisions on CPUs. float16 is not faster than float32 and has a smaller range; bfloat16 means weights in bfloat16
-with float32 products."""
+_WEIGHT_ONLY = ("int8", "int4")
+"""Formats of weights that engines on GPUs read."""
 
 _BLOCKS = ("32", "64", "128")
 
@@ -58,15 +55,15 @@ def _tensorrt(backend: str, capabilities: tuple[str, ...], precision: tuple[str,
 
 
 SUPPORT_TABLE: tuple[SupportRow, ...] = (
-    _onnxruntime("cpu", _ON_CPUS, _ON_CPUS),
+    _onnxruntime("cpu", ON_CPUS, ON_CPUS),
     _onnxruntime("cuda", ("float32", "float16", "int8", "int4"), ("float32", "float16", "int8", "int4")),
-    _onnxruntime("nv_tensorrt_rtx", (*_FLOATS, *_WEIGHT_ONLY), _FLOATS),
+    _onnxruntime("nv_tensorrt_rtx", (*FLOATS, *_WEIGHT_ONLY), FLOATS),
     _tensorrt("tensorrt_rtx", ("7.5",), ("float16", "int8", "w8a8")),
-    _tensorrt("tensorrt_rtx", ("8.0", "8.6"), (*_FLOATS, *_WEIGHT_ONLY, "w8a8")),
-    _tensorrt("tensorrt_rtx", ("8.9", "12.0", "12.1"), (*_FLOATS, *_WEIGHT_ONLY, "w8a8", "fp8")),
+    _tensorrt("tensorrt_rtx", ("8.0", "8.6"), (*FLOATS, *_WEIGHT_ONLY, "w8a8")),
+    _tensorrt("tensorrt_rtx", ("8.9", "12.0", "12.1"), (*FLOATS, *_WEIGHT_ONLY, "w8a8", "fp8")),
     _tensorrt("tensorrt", ("7.5",), ("float32", "float16", "int8", "w8a8")),
-    _tensorrt("tensorrt", ("8.0", "8.6", "8.7"), (*_FLOATS, *_WEIGHT_ONLY, "w8a8")),
-    _tensorrt("tensorrt", ("8.9", "9.0", "10.0", "11.0", "12.0", "12.1"), (*_FLOATS, *_WEIGHT_ONLY, "w8a8", "fp8")),
+    _tensorrt("tensorrt", ("8.0", "8.6", "8.7"), (*FLOATS, *_WEIGHT_ONLY, "w8a8")),
+    _tensorrt("tensorrt", ("8.9", "9.0", "10.0", "11.0", "12.0", "12.1"), (*FLOATS, *_WEIGHT_ONLY, "w8a8", "fp8")),
 )
 
 PLANNED: SupportRow = {

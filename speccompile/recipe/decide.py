@@ -13,6 +13,7 @@ from speccompile.errors import PromptError
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.plan.caches import MAX_DIVERGENCE, CachePlan, spare_rows
 from speccompile.plan.plan import RETRIEVAL, TEXT, DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, ProvePlan
+from speccompile.plan.precisions import PRECISIONS
 from speccompile.recipe.adapter import adapter_notes
 from speccompile.recipe.adapter_slots import decide_adapter_slots
 from speccompile.recipe.cache_schema import Cache
@@ -42,8 +43,6 @@ SAMPLING_SECONDS = 1e-3
 of vocabulary, 0.5 to 1.1 with 128 thousand (Zen 4, one thread)."""
 READ_SPEED = 20e9
 """Bytes of weights a second that a processor reads at least, where a round costs what reading them costs."""
-BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "int4": 5, "stored": 7}
-"""Bits of a weight in each precision, scales included."""
 UNNOTICED = 0.02
 """Share of a round's time that a bundle may lose for being able to sample without having been asked."""
 MAX_LENGTH = 2048
@@ -148,7 +147,7 @@ def _refuse_types(draft: DrafterPlan) -> None:
 def sampling_cost(target: ModelPlan, engine: EnginePlan) -> float:
     """Return the estimated share of a round's time that being able to sample costs in an engine on a CPU."""
     facts, word = target.facts, engine.precision.target
-    bits = BITS[word] / BITS[facts.dtype] if facts.dtype and word in BITS else 1.0
+    bits = PRECISIONS[word].average_bits / PRECISIONS[facts.dtype].average_bits if facts.dtype else 1.0
     return SAMPLING_SECONDS / (SAMPLING_SECONDS + bits * facts.weight_bytes / READ_SPEED)
 
 
@@ -308,7 +307,7 @@ def decide_max_length(recipe: Recipe, target: ModelPlan, drafters: tuple[ModelPl
 
 
 def _decide_prefill_chunk(recipe: Recipe, max_length: int, draft: DrafterPlan, graphs: str, least: int) -> int:
-    """least: what pictures need, by default."""
+    """Return the tokens of a chunk of a prompt. least: default for a target that sees, whose pictures need them."""
     written = (recipe.cache or Cache()).prefill_chunk
     if written == 1 and graphs == "fused" and DRAFTING_METHODS[draft.kind].pairs_next_token:
         expected = (

@@ -9,15 +9,15 @@ from speccompile.drafters import (
     TARGET_SPECIFIC_KINDS,
 )
 from speccompile.errors import RecipeError
-from speccompile.plan.plan import IN_BLOCKS, EnginePlan, PrecisionPlan
+from speccompile.plan.plan import EnginePlan, PrecisionPlan
+from speccompile.plan.precisions import FLOATS, IN_BLOCKS, STORED
 from speccompile.plan.recipe_source import inapplicable_key, one_of
 from speccompile.recipe.capabilities import BLOCK_SIZE, SUPPORT_TABLE, SupportRow, filter_rows
 from speccompile.recipe.schema import Engine, Precision, Recipe
-from speccompile.recipe.stored_precision import STORED, StoredPrecision
+from speccompile.recipe.stored_precision import StoredPrecision
 
 BACKEND = "onnxruntime"
 PRECISION, HALF = "float32", "float16"
-FLOATS = ("float32", "float16", "bfloat16")
 FAST = "int8"
 """Default precision of a drafter on a CPU beside a target whose weights are codes. The precision of drafts changes no
 token, and in 8 bits almost as many are accepted as in floats: where the target's weights take a quarter of the time,

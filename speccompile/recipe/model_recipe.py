@@ -14,12 +14,12 @@ from speccompile.drafters.method import HEAD, OWN
 from speccompile.errors import CheckpointError, RecipeError, UnsupportedModelError, UsageError
 from speccompile.machine.system import memory_limits
 from speccompile.plan.plan import Plan
+from speccompile.plan.precisions import STORED
 from speccompile.recipe.decide import make_plan
 from speccompile.recipe.load import FILE_NAME, dump_yaml, parse_recipe, parse_yaml
 from speccompile.recipe.model_recipe_text import recipe_text
 from speccompile.recipe.model_request import ModelRequest
 from speccompile.recipe.resource_estimate import running_bytes
-from speccompile.recipe.stored_precision import STORED
 
 LARGEST_SHARE = 0.8
 """Share of the memory that weights and caches may take: the rest is for everything else on the machine."""

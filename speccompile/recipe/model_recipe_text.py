@@ -7,7 +7,8 @@ import yaml
 
 from speccompile.drafters import DRAFTING_METHODS, KINDS_WITH_WEIGHTS
 from speccompile.plan.plan import Plan
-from speccompile.recipe.engines import FAST, FLOATS
+from speccompile.plan.precisions import FLOATS
+from speccompile.recipe.engines import FAST
 from speccompile.recipe.load import dump_yaml
 from speccompile.recipe.model_request import ModelRequest
 from speccompile.recipe.stored_precision import stored_precision

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, Tag, cr
 from pydantic.fields import FieldInfo
 
 from speccompile.drafters import DRAFTING_METHODS, kind_called
+from speccompile.plan.precisions import ALIASES, PRECISIONS
 from speccompile.plan.recipe_source import RecipeSource
 from speccompile.plan.section import Section
 from speccompile.plan.section import optional as _optional
@@ -103,18 +104,12 @@ def _kind_of_name(value: Any) -> Any:
 Kind = Annotated[str | None, BeforeValidator(_kind_of_name)]
 """Name of a drafter kind; aliases become the kind."""
 
-PRECISIONS = {
-    "fp32": "float32", "f32": "float32", "fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16",
-    "q8": "int8", "8bit": "int8", "q4": "int4", "4bit": "int4",
-}  # fmt: skip
-"""Alias of a precision -> its name."""
-
 
 def _precision_of_name(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     word = value.strip().lower().replace("-", "")
-    return PRECISIONS.get(word, word if word in (*PRECISIONS.values(), "fp8", "stored") else value)
+    return ALIASES.get(word, word if word in PRECISIONS else value)
 
 
 Word = Annotated[str | None, BeforeValidator(_precision_of_name)]

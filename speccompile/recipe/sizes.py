@@ -12,12 +12,10 @@ from speccompile.compiler.checkpoints.gguf.block_types import CODE_KINDS, EXPERT
 from speccompile.compiler.checkpoints.quantization import Quantization
 from speccompile.compiler.checkpoints.weights import BITS
 from speccompile.plan.plan import EnginePlan
+from speccompile.plan.precisions import FLOATS, IN_BLOCKS, PRECISIONS, STORED, head_precision
 
 LAYER, HEAD, TABLE, OTHER = "layer", "head", "table", "other"
 """Roles of weights: linear layer, output head, embedding table, or a weight that stays float."""
-
-FLOATS = {"float32": 32, "float16": 16, "bfloat16": 16}
-"""Float precision -> bits of a number."""
 
 _TABLES = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|embed_in|word_embeddings|embeddings|embedding)\.weight")
 _POSITIONS = re.compile(r"(?:.*\.)?(?:wpe|embed_positions|position_embeddings)\.weight")
@@ -114,7 +112,7 @@ def stored_bytes(weights: Iterable[Weight], layout: str, word: str, block_size: 
     for weight in found:
         if weight.role == HEAD and tied and any(each.role == TABLE for each in found):
             continue
-        total += (_stored(weight) if word == "stored" else _packing(layout, word, block_size, weight.role)).bytes_of(
+        total += (_stored(weight) if word == STORED else _packing(layout, word, block_size, weight.role)).bytes_of(
             weight
         )
         if weight.role == TABLE and (tied or not has_head) and layout != NATIVE and word not in FLOATS:
@@ -138,10 +136,10 @@ def _packing(layout: str, word: str, block_size: int, role: str) -> Packing:
     if layout == NATIVE:
         return _native(word, block_size, role)
     if word in FLOATS:
-        return Packing(FLOATS[word])
+        return Packing(PRECISIONS[word].bits)
     if role in (TABLE, OTHER):
-        return Packing(FLOATS["float16"])
-    is_int4 = word == "int4" and role == LAYER
+        return Packing(PRECISIONS["float16"].bits)
+    is_int4 = word == IN_BLOCKS and role == LAYER
     if layout == MATMUL_NBITS:  # scales in float16, and zero points of 4 bits
         return Packing(4, block_size, 2.5) if is_int4 else Packing(8, _BLOCKS_OF_8_BITS, 2)
     return Packing(4, block_size, 2) if is_int4 else Packing(8, column_bytes=2)
@@ -166,11 +164,11 @@ def _native(word: str, block_size: int, role: str) -> Packing:
     """Return the packing of the native kernels: tiles of sixteen columns."""
     if role == OTHER:
         return Packing(32)
-    if word in FLOATS:
-        return Packing(FLOATS[word], tile=1 if role == TABLE else 16)
-    if word == "int4" and role == LAYER:
-        return Packing(4, block_size, block_bytes=3, column_bytes=4, tile=16)
-    return Packing(8, column_bytes=4, tile=16, padding=64)
+    row = PRECISIONS[word if role == LAYER else head_precision(word)]
+    return Packing(
+        row.bits, block_size if row.block_bytes else 0, row.block_bytes, row.column_bytes,
+        1 if row.is_dtype and role == TABLE else 16, row.padding,
+    )  # fmt: skip
 
 
 def _round_up(number: int, multiple: int) -> int:

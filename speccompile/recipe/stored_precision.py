@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from speccompile.plan.head import HeadPlan
-from speccompile.plan.plan import IN_BLOCKS, CheckpointFacts
+from speccompile.plan.plan import CheckpointFacts
+from speccompile.plan.precisions import IN_BLOCKS
 
-INT4, STORED = IN_BLOCKS, "stored"
 BLOCK_SIZES = (128, 64, 32)
 """Block sizes of int4, the largest first: fewer scales are faster."""
 
@@ -23,7 +23,7 @@ class StoredPrecision(NamedTuple):
     @property
     def floats(self) -> "StoredPrecision":
         """Return precisions without 4-bit ones, which engines on GPUs do not take over."""
-        target, drafter = (None if each == INT4 else each for each in (self.target, self.drafter))
+        target, drafter = (None if each == IN_BLOCKS else each for each in (self.target, self.drafter))
         return StoredPrecision(target, drafter, coded=self.coded)
 
 
@@ -36,7 +36,7 @@ def stored_precision(
     others = [(_word(each), _blocks(each)) for each in drafters]
     alike = {word for word, _ in others}
     drafter = alike.pop() if len(alike) == 1 else None
-    sizes = [_blocks(target), *(size for _, size in others if drafter == INT4)]
+    sizes = [_blocks(target), *(size for _, size in others if drafter == IN_BLOCKS)]
     models: dict[str, Sequence[CheckpointFacts | HeadPlan]]
     models = {"target": [target], "drafter": drafters if head is None else [head]}
     coded = tuple(part for part, own in models.items() if own and all(each.has_codes for each in own))
@@ -44,7 +44,7 @@ def stored_precision(
 
 
 def _word(facts: CheckpointFacts) -> str | None:
-    return INT4 if _blocks(facts) else facts.dtype
+    return IN_BLOCKS if _blocks(facts) else facts.dtype
 
 
 def _blocks(facts: CheckpointFacts) -> int | None:

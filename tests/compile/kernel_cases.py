@@ -74,8 +74,8 @@ def graph(
 
 
 def values(draw: st.DrawFn, *shape: int, kinds: tuple[str, ...] = ("any", "ends", "halves", "extremes")) -> Floats:
-    """float32 of a shape [.., K]. Ends: every magnitude is the same, so all are 127 in eight bits; halves: such as are
-    rounded to even; extremes: some of EXTREMES, and a row of zeros."""
+    """Draw float32 of a shape [.., K]. Ends: every magnitude is the same, so all are 127 in eight bits; halves: such as
+    are rounded to even; extremes: some of EXTREMES, and a row of zeros."""
     random = np.random.default_rng(draw(st.integers(0, 1 << 16)))
     kind = draw(st.sampled_from(kinds))
     if kind == "ends":
@@ -163,7 +163,8 @@ def linear_codes(
     bits: int, depth: int, columns: int, random: np.random.Generator, *, ends: bool, bias: Floats | None, block: int,
     has_offsets: bool,
 ) -> Linear:  # fmt: skip
-    """depth: of whole blocks. Codes in four bits have any zero point; those in eight are -128 to 127."""
+    """Draw a layer in codes. depth: of whole blocks. Codes in four bits have any zero point; those in eight are -128 to
+    127."""
     zero_point = int(random.integers(16)) if bits == 4 else 128
     codes = integers(random, 0, 15 if bits == 4 else 255, (depth, columns), ends=ends).astype(np.uint8)
     scales, offsets = (np.stack([scales_of(random, columns) for _ in range(depth // block)]) for _ in range(2))

@@ -76,7 +76,8 @@ class Rows(NamedTuple):
 
 
 def quantized(x: Floats, block: int) -> Rows:
-    """127 stands for the largest magnitude of a block. A row with an infinity or NaN anywhere is NaN in every block."""
+    """Quantize rows: 127 stands for the largest magnitude of a block. A row with an infinity or NaN anywhere is NaN in
+    every block."""
     filled = np.pad(x, ((0, 0), (0, -x.shape[1] % block))).reshape(len(x), -1, block)
     with np.errstate(all="ignore"):
         largest = np.abs(filled).max(-1)
@@ -93,7 +94,7 @@ def biased(y: Floats, bias: Floats | None) -> Floats:
 
 
 def product_int8(x: Floats, weight: Array, scales: Floats, bias: Floats | None) -> Floats:
-    """weight: -128 to 127 [K, N], scales [N]."""
+    """Return the product of quantized rows with a weight of -128 to 127 [K, N], scales [N]."""
     rows = quantized(x, -(-x.shape[1] // 64) * 64)
     sums = rows.numbers[:, : len(weight)] @ weight.astype(np.int64)
     with np.errstate(all="ignore"):

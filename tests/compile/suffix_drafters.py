@@ -15,7 +15,7 @@ UNLIMITED = SuffixPolicy(match=8, factor=0.0, offset=99.0, threshold=0.0)
 def suffix_chain(
     tokens: int, policy: SuffixPolicy = UNLIMITED, batch: int = 1, rows: int = ROWS, lane: int = 0, again: bool = False
 ) -> Suffix:
-    """lane: of the ring, 0 for none."""
+    """Return a drafter of chains. lane: of the ring, 0 for none."""
     ring = AnswerRing(batch, lane, rows, tokens + 1) if lane else None
     draft = VotePerDraft(policy, tokens) if again else SingleVote(policy, tokens, tokens)
     return Suffix(Sizes(batch, rows, VOCABULARY), draft, chain(tokens), tokens, ring)

@@ -6,12 +6,14 @@ import pytest
 
 from speccompile import native
 from speccompile.bundle import BundleWriter
+from speccompile.contract import INT4_VALUES
 from tests.light.bundle_example import (
     LOCK,
     PROOF,
     constrained,
     fill,
     manifest,
+    pictured,
     several_rows,
     tensorrt_entries,
     write_bundle,
@@ -24,6 +26,14 @@ HITS = {
     "positions": 40, "hit_rate": [0.755, 0.5], "control": {"reading": "shifted", "hit_rate": [0.125, 0.0]},
     "readings": {"other taps": [0.9, 0.4], "größer": [0.2, 0.1]}, "better": ["other taps"],
 }  # fmt: skip
+QUANTIZED_CACHES = {
+    "cache": {"dtype": INT4_VALUES, "perplexity": 8.75, "same_argmax": 0.99, "kl_divergence": 0.0005},
+    "cache_acceptance": [
+        {"engines": ["cpu", "gpu-8.6"],
+         "quantized": {"rounds": 7, "drafted": 6, "tried": [6, 4, 0], "accepted": [4, 2, 0]},
+         "float": {"rounds": 0, "drafted": 0, "tried": [0, 0, 0], "accepted": [0, 0, 0]}},
+    ],
+}  # fmt: skip
 EXAMPLES = {
     "plain": {},
     "approximate": {"exact": False, "method": "typical", "plan": {"verify": TYPICAL}, "tokens": 0, "depth": 0},
@@ -31,6 +41,8 @@ EXAMPLES = {
     "cascade": {"plan": {"verify": {"parameters": {}}, "drafter": CASCADE}},
     "rows": several_rows(),
     "constrained": constrained(),
+    "pictures": pictured("float32"),
+    "pictures in eight bits": pictured("int8"),
 }
 DRAFTED = {"static": {"sample": True, "sampling": True}, "dynamic": {}}
 
@@ -60,7 +72,7 @@ def test_a_proof_with_a_quality_and_a_drafter(both, tmp_path):
             (shipped / name).write_bytes(b"1")
         prefix = {"engine": "onnxruntime-cpu", "tokens": 40}
         more = {
-            "quality": QUALITY,
+            "quality": QUALITY | QUANTIZED_CACHES,
             "drafter": HITS,
             "prefixes": [
                 prefix | {"name": "tools", "continuations": 3},

@@ -11,20 +11,19 @@ from tests.compile.row_rounds import differing, is_shared, play, shares_a_table
 from tests.suite.selection import sweep_but
 
 WIDER = ("model", "suffix")
-"""With a row more, so that ranges begin and end in the middle; the others are the bundles of other tests."""
+"""Drafters whose bundles have a slot more, so that ranges begin and end in the middle."""
 
 
 def _one_of_each():
-    """Return of every drafter the last combination that its table has, which samples where it can, and all on
-    states."""
+    """Return the last combination of every drafter's table, which samples where it can, and all on states."""
     exact = [each for each in every() if each.exact and is_tried(each)]
     return [*{each.drafter: each for each in exact}.values(), *ON_STATES]
 
 
 PAIRED = next(each for each in FIRST if each.drafter == "eagle3" and not each.pair)
-"""One whose rows pair features with tokens, in a bundle of other tests."""
+"""A combination whose rows pair features with tokens, in a bundle of other tests."""
 RING = Combination("suffix", "chain", False, "greedy", "exact")
-"""One whose rows share a ring."""
+"""A combination whose rows share a ring."""
 CASES = [PAIRED, RING, *(each for each in _one_of_each() if each not in (PAIRED, RING))]
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 from speccompile import contract
 from speccompile.bundle import BundleWriter, EngineEntry, Manifest
 from speccompile.bundle.manifest import FORMAT, TensorRTBuild
+from speccompile.bundle.media import MEDIA, MEDIA_ROWS
 from speccompile.contract import BATCH, Graph, Tensor, with_cache_dtypes, with_fixed_batch
+from speccompile.machine.formats.image_settings import ImageSettings
 
 LOCK = {"versions": {"torch": "2.13.0"}, "inputs": {"target": {"model.safetensors": "ab12"}}}
 PROOF = {"speculative": {"prompts": 3, "equal": 3}, "prompts": ["def", "größe", "你好"]}
@@ -43,6 +45,21 @@ def constrained() -> dict[str, object]:
     allowed = Tensor("allowed", "bool", (1, "logit_rows", "allowed"), "allowed", "io")
     graph = replace(verify, inputs=(*verify.inputs, allowed))
     return {"graphs": (graph,), "engines": (cpu_entry((graph,), {"verify": "graphs/verify.onnx"}),)}
+
+
+def pictured(precision: str) -> dict[str, object]:
+    """Return changes of `manifest`: those of a bundle that sees pictures, encoded in a precision."""
+    verify = verify_graph()
+    media = (
+        Tensor(MEDIA, "float32", ("media", 8), MEDIA, "io"),
+        Tensor(MEDIA_ROWS, "int64", (1, "window"), MEDIA_ROWS, "io"),
+    )
+    graph = replace(verify, inputs=(*verify.inputs, *media))
+    images = ImageSettings(
+        "gemma3", 9, "<image>", 8, 4, (224, 448), "bilinear", 1 / 255, (0.5,) * 3, (0.5,) * 3, precision=precision
+    )
+    plan = {"verify": {"parameters": {}}, "images": images.to_json()}
+    return {"graphs": (graph,), "engines": (cpu_entry((graph,), {"verify": "graphs/verify.onnx"}),), "plan": plan}
 
 
 def manifest(**changes: object) -> Manifest:

@@ -4,9 +4,9 @@ import pytest
 
 from speccompile.drafters import DRAFTING_METHODS, kind_called
 from speccompile.errors import RecipeError
+from speccompile.plan.precisions import ALIASES
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.capabilities import SUPPORT_TABLE
-from speccompile.recipe.schema import PRECISIONS
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def test_no_two_kinds_have_one_name():
 
 def test_precisions_are_those_of_some_engine():
     known = {word for row in SUPPORT_TABLE for word in row["precision"]}
-    assert set(PRECISIONS.values()) <= known
-    assert not PRECISIONS.keys() & known
+    assert set(ALIASES.values()) <= known
+    assert not ALIASES.keys() & known
 
 
 def plan(make_recipe, **keys):

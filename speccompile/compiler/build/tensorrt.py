@@ -176,7 +176,8 @@ def _settings(inputs: EngineInputs, lowered: Lowered, catch_up: int) -> dict[str
 def _entry(
     planned: EnginePlan, lowered: EngineEntry, settings: dict[str, Settings], reports: dict[str, Any], reason: str
 ) -> EngineEntry:
-    """lowered: the engine that would open the lowered graphs themselves."""
+    """Return the entry of an engine that is built on its device. lowered: the one that would open the lowered graphs
+    themselves. reason: why it is built there."""
     build = TensorRTBuild(
         deferred=reason,
         sources=lowered.files if reason else {},

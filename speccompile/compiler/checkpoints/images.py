@@ -89,7 +89,7 @@ def _internvl(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any])
 
 
 def _gemma3(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
-    """Gemma 3: one square tile, whose rows see each other in both directions."""
+    """Read Gemma 3: one square tile, whose rows see each other in both directions."""
     numbers = {"resample": 2, "size": {"height": 224, "width": 224}, **given}
     expect_steps(folder, numbers, do_resize=True, do_rescale=True, do_normalize=True)
     if numbers.get("do_pan_and_scan"):
@@ -182,7 +182,7 @@ def _lfm2_grids(least: int, most: int) -> list[list[int]]:
 
 
 def _gemma4(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
-    """Gemma 4: patches of a picture in its shape, up to a budget of rows. In larger models rows see each
+    """Read Gemma 4: patches of a picture in its shape, up to a budget of rows. In larger models rows see each
     other in both directions in layers with a window."""
     numbers = {"resample": 3, "max_soft_tokens": 280, "patch_size": 16, "pooling_kernel_size": 3, **given}
     expect_steps(folder, numbers, do_resize=True, do_rescale=True, do_normalize=False)

@@ -117,7 +117,7 @@ def _attention_sizes(
     """Yield the kinds of an attention's weights. heads: of queries; head: size of each; shared: heads of keys."""
     rows = {kind: _shape(tensors, kind)[0] for kind in ("q", "k")}
     fits = (head, head) if shared is None else (rows["q"] / heads, rows["k"] / shared)
-    is_head = fits[0] == fits[1] not in (0, head)  # both fit another size of a head: it is that which disagrees
+    is_head = fits[0] == fits[1] not in (0, head)  # queries and keys agree on another size of a head
     queries = _Size("head_dim", heads * head, heads) if is_head else _Size("num_attention_heads", heads * head, head)
     yield from (("q", (queries, width)), ("o", (width, queries)))
     if shared:
@@ -125,7 +125,7 @@ def _attention_sizes(
             _Size("head_dim", shared * head, shared) if is_head else _Size("num_key_value_heads", shared * head, head)
         )
         yield from (("k", (keys, width)), ("v", (keys, width)))
-        if _shape(tensors, "o")[1] == queries.size:  # else that disagrees already
+        if _shape(tensors, "o")[1] == queries.size:  # else the output projection is reported
             size = queries.size + 2 * keys.size
             yield "qkv", (_Size("num_key_value_heads", size, 2 * head, queries.size), width)
 

@@ -8,9 +8,7 @@ import onnx_ir as ir
 from speccompile.compiler.lower import onnxruntime, static_cache
 from speccompile.contract import Graph, with_cache_dtypes, with_fixed_batch, with_tensorrt_states
 from speccompile.plan.plan import EnginePlan, PrecisionPlan
-
-FLOATS = ("float32", "float16", "bfloat16")
-"""Precisions that are a dtype; all other precisions are weight formats."""
+from speccompile.plan.precisions import FLOATS
 
 NATIVE = "native"
 """Layout of weights for the kernels of `native/`, which compute in float32 for every precision."""

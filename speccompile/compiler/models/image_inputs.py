@@ -43,7 +43,7 @@ def image_features(whole: nn.Module, family: Family, shown: Sequence[Pixels]) ->
 
 @contextmanager
 def given_rows(whole: nn.Module, rows: Tensor) -> Iterator[None]:
-    """Context manager in which the whole model's features of pictures are these rows float32 [n, W]."""
+    """Make these rows float32 [n, W] the whole model's features of pictures inside the block."""
     own = whole.model.get_image_features
 
     def features(*args: Any, **settings: Any) -> Any:

@@ -5,20 +5,14 @@ from collections.abc import Collection
 from speccompile.bundle.caches import cache_dtype
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.contract import COMPONENTS, FP8_CACHE, INT4_VALUES, INT8_CACHE, Graph
+from speccompile.plan.precisions import PRECISIONS
 
 INT8_CACHES, INT4_CACHES, FP8_CACHES = "int8 caches", "int4 values", "fp8 caches"
 """Keys of the tables below for graphs over quantized caches, where a rounding difference may move a key or a value to
 another quantization step."""
 
 TOLERANCE = {
-    "float32": 2e-4,
-    "float16": 2e-2,
-    "bfloat16": 0.2,
-    "int8": 5e-2,
-    "int4": 5e-2,
-    "stored": 5e-2,
-    "w8a8": 0.5,
-    "fp8": 0.5,
+    **{word: row.tolerance for word, row in PRECISIONS.items()},
     INT8_CACHES: 2e-2,
     INT4_CACHES: 0.2,
     FP8_CACHES: 0.2,

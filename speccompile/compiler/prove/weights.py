@@ -21,20 +21,16 @@ from speccompile.compiler.lower.quantize.native import JOINED
 from speccompile.compiler.weights.graph import source_of
 from speccompile.compiler.weights.source import LazyWeight
 from speccompile.errors import ProofError
+from speccompile.plan.precisions import OWN_LAYOUTS, PRECISIONS
 from speccompile.progress import progress_counter
 
 Floats = NDArray[np.float32]
 
 _LARGEST_ERROR = {
+    **{row.suffix: row.largest_error for row in PRECISIONS.values() if row.suffix},
     "int4": 1 / 14,
-    "int8": 1 / 220,
     "float8e4m3fn": 1 / 16,
-    "codes": 0.0,
-    "4bits": 1 / 7.5,
     "8bits": 1 / 115,
-    "float16": 2**-11,
-    "bfloat16": 2**-8,
-    "float32": 0.0,
 }
 """Storage of a weight, by its name suffix -> largest error of a number, relative to the largest one in its block.
 
@@ -248,8 +244,8 @@ def _native(node: ir.Node) -> _Stored:
     return _Stored(str(node.inputs[1].name), block_size, restored)
 
 
-_FORMS = ("Float32", "BFloat16", "Int8", "Int4")
-_NATIVE = [f"{kind}{form}" for kind in ("Linear", "Embed") for form in (*_FORMS, "Blocks4", "Blocks8")]
+_FORMS = (*(PRECISIONS[word].kernel for word in OWN_LAYOUTS), "Blocks4", "Blocks8")
+_NATIVE = [f"{kind}{form}" for kind in ("Linear", "Embed") for form in _FORMS]
 
 _READERS: dict[str, tuple[int, Callable[[ir.Node], _Stored]]] = {
     "MatMulNBits": (1, _packed),

@@ -9,7 +9,8 @@ from typing import NamedTuple, Protocol
 from speccompile.measure.predict.devices import DeviceRow
 from speccompile.measure.predict.work import Work
 from speccompile.measure.profile import Profile
-from speccompile.measure.profile.graphs import FORMATS, bytes_per_weight
+from speccompile.measure.profile.graphs import bytes_per_weight
+from speccompile.plan.precisions import OWN_LAYOUTS
 
 PROFILE_ERROR, PROFILE_RATIO_ERROR = 0.2, 0.1
 """Relative error of a time and of a ratio of times from a profile. Estimates; docs/how-to/predict.md has what was
@@ -98,7 +99,7 @@ class ProfileCosts:
 
     def _tables(self) -> list[tuple[str, tuple[tuple[float, ...], ...]]]:
         """Return the precisions that have a size of their own, and their times, none of which is zero."""
-        known = ((word, self.profile.linear.get(word)) for word in FORMATS)
+        known = ((word, self.profile.linear.get(word)) for word in OWN_LAYOUTS)
         return [(word, table) for word, table in known if table and all(row[0] > 0 for row in table)]
 
     @property

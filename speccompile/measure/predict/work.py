@@ -11,10 +11,10 @@ from speccompile.drafters.method import NO_RUN, ONE_A_DRAFT, OWN
 from speccompile.errors import UsageError
 from speccompile.measure.profile.graphs import bytes_per_weight
 from speccompile.plan.plan import ModelPlan, Plan
+from speccompile.plan.precisions import OWN_LAYOUTS, STORED, head_precision
 from speccompile.recipe.cache_sizes import cache_width, config_number, token_bytes
 from speccompile.recipe.resource_estimate import ModelWeights, PlanWeights
-from speccompile.recipe.sizes import FLOATS, HEAD, LAYER, TABLE, Weight, stored_kind
-from speccompile.recipe.stored_precision import STORED
+from speccompile.recipe.sizes import HEAD, LAYER, TABLE, Weight, stored_kind
 
 NODES_OF_LAYER, NODES_OF_GRAPH = 11, 60
 """Nodes of a layer (four products, norms, rotation, attention, gate, two cache writes) and of the rest of a `verify`,
@@ -129,9 +129,9 @@ def _word(word: str, weight: Weight) -> str:
     if word == STORED:
         kind = stored_kind(weight)
         return "bfloat16" if weight.dtype == "BF16" else f"codes of {kind.bits} bits" if kind else "float32"
-    if word == "int4" and weight.role != LAYER:
-        return "int8"
-    return word if word in (*FLOATS, "int8", "int4") and word != "float16" else "bfloat16"
+    if weight.role != LAYER:
+        word = head_precision(word)
+    return word if word in OWN_LAYOUTS else "bfloat16"
 
 
 def _check(model: ModelPlan) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.native import DOMAIN
+from speccompile.plan.precisions import IN_BLOCKS, OWN_LAYOUTS, PRECISIONS
 from speccompile.runtime.devices.protobuf import bytes_field, bytes_header, integer_field
 
 IR_VERSION, OPSET = 10, 24
@@ -26,15 +27,11 @@ PAGE = 4096
 TILE, BLOCK = 16, 32
 """Columns of a tile of weights; weights of int4 that share a scale."""
 
-FORMATS = ("float32", "bfloat16", "int8", "int4")
-"""Precisions whose kernels are timed."""
-
 HEADS, GROUPS, WIDTH = 8, 4, 64
 """Shape of the timed attention: heads of queries, heads of keys and values, numbers of a head."""
 
-_OPERATORS = dict(zip(FORMATS, ("LinearFloat32", "LinearBFloat16", "LinearInt8", "LinearInt4"), strict=True))
-_BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0, "int4": 0.5 + 3 / BLOCK,
-          "codes of 8 bits": 1 + 4 / BLOCK, "codes of 4 bits": 0.5 + 8 / BLOCK}  # fmt: skip
+_BYTES = {word: PRECISIONS[word].bits / 8 + PRECISIONS[word].block_bytes / BLOCK for word in OWN_LAYOUTS}
+_BYTES |= {"codes of 8 bits": 1 + 4 / BLOCK, "codes of 4 bits": 0.5 + 8 / BLOCK}
 """Codes of GGUF files: with a scale in each block, those of 4 bits with an offset, as in Q8_0 and Q4_K."""
 _NUMBERS = {"float32": 1, "uint8": 2, "int64": 7, "float16": 10, "bfloat16": 16}
 """Dtype -> its number in onnx.TensorProto.DataType."""
@@ -111,10 +108,11 @@ def linear_chain(precision: str, width: int, count: int, file: BinaryIO) -> byte
     graph = KernelGraph()
     graph.constant("no_bias", np.zeros(1, np.float32), "float32")
     value = graph.input("x", (1, None, width))
-    block: dict[str, Any] = {"block_size": BLOCK} if precision == "int4" else {}
+    block: dict[str, Any] = {"block_size": BLOCK} if precision == IN_BLOCKS else {}
+    operator = f"Linear{PRECISIONS[precision].kernel}"
     for index in range(count):
         inputs = (value, *_weight(graph, precision, width, f"w{index}", file), "no_bias")
-        value = graph.node(_OPERATORS[precision], inputs, f"y{index}", columns=width, depth=width, **block)
+        value = graph.node(operator, inputs, f"y{index}", columns=width, depth=width, **block)
     return graph.model(value, (1, None, width))
 
 

@@ -19,6 +19,7 @@ from speccompile.machine.system import available_cores, physical_memory, process
 from speccompile.measure.bench.roofline import read_bandwidth
 from speccompile.measure.profile import graphs
 from speccompile.measure.profile.file import Profile
+from speccompile.plan.precisions import OWN_LAYOUTS
 from speccompile.progress import log_step
 from speccompile.runtime.devices.sessions import open_or_raise, session_options
 
@@ -61,7 +62,7 @@ def measure_profile(threads: int | None = None) -> Profile:
         gate = _seconds(threads, graphs.gate_chain(_GATES, _GATED), _ones(1, 1, _GATED)) - run - _GATES * node
         argmax = _seconds(threads, graphs.argmax_graph(_LOGITS), _ones(1, 1, _LOGITS)) - run - node
     linear = {}
-    for precision in graphs.FORMATS:
+    for precision in OWN_LAYOUTS:
         with log_step(f"profile: products in {precision}"):
             linear[precision] = [_linear(precision, threads, each, run) for each in footprints]
     found = processor()

@@ -105,6 +105,15 @@ std::string adapters(const Json& manifest) {
          joined(plain_all(slots["modules"].list()), ", ") + ", " + size_text(Json(bytes));
 }
 
+// Describe the pictures that a target sees.
+std::string pictures(const Json& seen) {
+  std::vector<std::string> sides = plain_all(seen["tile"].list());  // height, width
+  std::reverse(sides.begin(), sides.end());
+  const std::string& precision = seen["precision"].text();
+  return seen["family"].text() + ", " + plain(seen["tile_rows"]) + " tokens for a tile of " + joined(sides, " x ") + " pixels" +
+         (precision.empty() || precision == dtype::kFloat32 ? "" : ", encoded in " + precision);
+}
+
 std::vector<Cells> facts(const Json& object, double gigabytes) {
   const Json& manifest = object["manifest"];
   const auto word = [&](const char* name) { return plain(manifest[name]); };
@@ -119,6 +128,7 @@ std::vector<Cells> facts(const Json& object, double gigabytes) {
       {"caches", describe_caches(manifest, gigabytes)},
   };
   if (!manifest["plan"]["adapters"].is_null()) rows.push_back({"adapters", adapters(manifest)});
+  if (const Json& seen = manifest["plan"]["images"]; !seen.is_null()) rows.push_back({"pictures", pictures(seen)});
   const std::vector<Cells> rest = {
       {"vocabulary", word("vocabulary_size") + ", end tokens " + short_text(manifest["eos_token_ids"])},
       {"tokenizer", manifest["tokenizer"].boolean() ? "yes" : "no: token ids only"},
@@ -199,14 +209,38 @@ std::string quality_title(const Json& quality) {
 std::vector<Cells> quality_rows(const Json& quality) {
   std::vector<Cells> rows = {{"engines", "precision", "perplexity", "same best token", "KL divergence"},
                              {"transformers", "float32", number("%.4f", quality["perplexity"].number())}};
-  if (const Json& cache = quality["cache"]; !cache.is_null())
-    rows.push_back({"cache", cache["dtype"].text(), number("%.4f", cache["perplexity"].number()),
-                    number("%.2f %%", 100 * cache["same_argmax"].number()), number("%.6f nats", cache["kl_divergence"].number())});
+  if (const Json& cache = quality["cache"]; !cache.is_null()) {
+    const std::string& dtype = cache["dtype"].text();
+    rows.push_back({"transformers with " + (dtype == kInt4Values ? "caches of " + dtype : dtype + " caches"), "float32",
+                    number("%.4f", cache["perplexity"].number()), number("%.2f %%", 100 * cache["same_argmax"].number()),
+                    number("%.6f nats", cache["kl_divergence"].number())});
+  }
   for (const Json& found : quality["engines"].list()) {
     const std::string block = found["block_size"].is_null() ? "" : ", " + plain(found["block_size"]) + " weights a scale";
     rows.push_back({joined(plain_all(found["engines"].list()), ", "), found["precision"].text() + block,
                     number("%.4f", found["perplexity"].number()), number("%.2f %%", 100 * found["same_argmax"].number()),
                     number("%.6f nats", found["kl_divergence"].number())});
+  }
+  return rows;
+}
+
+// Return rows of the mean acceptance length and the rate at each depth; none without quantized caches.
+std::vector<Cells> acceptance_rows(const Json& quality) {
+  std::vector<Cells> rows;
+  for (const Json& found : quality["cache_acceptance"].list()) {
+    for (const char* caches : {"quantized", "float"}) {
+      const Json::List &tried = found[caches]["tried"].list(), &accepted = found[caches]["accepted"].list();
+      if (rows.empty()) {
+        rows.push_back({"engines", "caches", "tokens a round"});
+        for (size_t depth = 1; depth <= tried.size(); ++depth) rows[0].push_back("depth " + std::to_string(depth));
+      }
+      double sum = 0;
+      for (const Json& count : accepted) sum += count.number();
+      const double length = 1 + sum / std::max(1.0, found[caches]["rounds"].number());
+      Cells& row = rows.emplace_back(Cells{joined(plain_all(found["engines"].list()), ", "), caches, number("%.3f", length)});
+      for (size_t at = 0; at < std::min(tried.size(), accepted.size()); ++at)
+        row.push_back(tried[at].number() > 0 ? number("%.1f %%", 100 * accepted[at].number() / tried[at].number()) : "-");
+    }
   }
   return rows;
 }
@@ -299,8 +333,11 @@ std::string describe(const Json& object, double gigabytes) {
   page.section("buffers, before an engine's precision", buffer_rows(object));
   page.section("files, with BLAKE3", files);
   page.section("built from (lock.json)", flat(object["lock"]));
-  if (const Json& quality = proof["quality"]; !quality.object().empty())
+  if (const Json& quality = proof["quality"]; !quality.object().empty()) {
     page.section(quality_title(quality), quality_rows(quality));
+    if (const std::vector<Cells> rows = acceptance_rows(quality); !rows.empty())
+      page.section("drafts accepted with quantized caches, and with float caches", rows);
+  }
   if (const Json& hits = proof["drafter"]; !hits.object().empty())
     page.section(
         "hit rate of the head by depth, teacher-forced at " + plain(hits["positions"]) + " places of the target's own text",

@@ -95,8 +95,8 @@ def _calls_kernels(graph: Path) -> bool:
 
 @contextmanager
 def as_text(path: Path) -> Iterator[str]:
-    """Context manager that gives a file's path as ONNX Runtime takes it, in Unicode: a path in another encoding leads
-    over a descriptor of its folder. Raise EngineError where the system has no such paths."""
+    """Yield a file's path as ONNX Runtime takes it, in Unicode: a path in another encoding leads over a descriptor
+    of its folder. Raise EngineError where the system has no such paths."""
     text = str(path)
     if _is_unicode(text):
         yield text

@@ -25,7 +25,7 @@ class Lfm2VL(Family):
         return {"split": False}
 
     def grid(self, height: int, width: int) -> Grid:
-        """`size` is that of the whole picture as a tile."""
+        """Return the grid of tiles for a picture of a size. `size` is that of the whole picture as a tile."""
         settings, size = self.images.settings, self._own_size(height, width)
         if not settings["split"] or self._rounded(height, width, settings["patch"]) <= self._most * settings["large"]:
             return Grid(0, 0, whole=True, size=size)

@@ -45,8 +45,8 @@ class Results:
     @classmethod
     @contextmanager
     def open(cls, path: Path, lines: Sequence[BatchRequest]) -> Iterator[Self]:
-        """Context manager that opens the file at `path`, created if absent. An incomplete last line is dropped, and so
-        are failed lines, whose requests are submitted again.
+        """Yield the file at `path`, created if absent. An incomplete last line is dropped, and so are failed lines,
+        whose requests are submitted again.
 
         Raise UsageError for a file that cannot be written, that another process fills, that holds something else, or
         that answers other requests under these custom_ids.

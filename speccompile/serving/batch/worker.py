@@ -39,8 +39,7 @@ class BatchWorker:
     @classmethod
     @contextmanager
     def open(cls, bundle: Bundle, name: str, *, speculative: bool = True) -> Iterator[Self]:
-        """Context manager that yields a worker with exclusive use of the bundle. speculative: default of requests that
-        do not set it."""
+        """Yield a worker with exclusive use of the bundle. speculative: default of requests that do not set it."""
         with bundle.serve(Limits(requests=_UNLIMITED, tokens=_UNLIMITED)) as service:
             yield cls(bundle, service, name, speculative)
 

@@ -12,7 +12,7 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc] # Ray is not typed
     gets the request. If none is free, or there is no key, the least loaded one does."""
 
     def initialize_state(self, rows: int) -> None:
-        """rows: batch slots of a replica."""
+        """Store the batch slots of a replica, `rows`."""
         self._rows = rows
 
     async def choose_replicas(

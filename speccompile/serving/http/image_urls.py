@@ -177,8 +177,8 @@ def _is_public(address: str) -> bool:
 
 @contextmanager
 def _until(end: float, wire: socket.socket) -> Iterator[None]:
-    """Context manager that cuts a connection at a time. Raise TimeoutError if it came: the limit of a socket is one of
-    each read, and a server that sends a byte of its headers now and then would hold a thread for hours."""
+    """Cut a connection at a time, and raise TimeoutError if it came. A socket's own limit is for one read, and a server
+    that sends a byte of its headers now and then would hold a thread for hours."""
     timer = threading.Timer(max(end - monotonic(), 0), _cut, [wire])
     timer.start()
     try:

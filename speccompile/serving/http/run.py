@@ -25,7 +25,7 @@ from speccompile.serving.http.model import ServedModel
 _LAST_SECONDS = 1
 """Seconds for connections that are still open when all requests have ended."""
 _STACK = 16 * 2**20
-"""Bytes of a thread's stack: more than the processes have that try grammars first, whatever the system's default is."""
+"""Bytes of a thread's stack, more than that of the processes that try grammars first. The system's default varies."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class _Server(uvicorn.Server):
         if self.should_exit:
             self.force_exit = True
             return
-        super().handle_exit(sig, frame)  # first: another signal may come in the middle of what follows
+        super().handle_exit(sig, frame)  # first, because another signal may interrupt the next lines
         threading.Thread(target=self._drain, name="speccompile-drain", daemon=True).start()
         LOGGER.info("finishing what was asked; another signal ends at once")
 

@@ -141,8 +141,7 @@ def _link_or_copy(source: str, target: str) -> None:
 
 @contextmanager
 def _replacing(output: Path, name: str) -> Iterator[Path]:
-    """Context manager that yields a new folder. At its end the folder replaces the model; after an error it is
-    removed."""
+    """Yield a new folder. At the end it replaces the model; after an error it is removed."""
     with as_build_error(f"the repository {output} cannot be written"):
         _check_output(output, name)
         created = [folder for folder in (output, *output.parents) if not folder.exists()]

@@ -22,24 +22,10 @@ from speccompile.compiler.lower.quantize.report import QuantizeReport
 from speccompile.compiler.lower.quantize.shared import Shared
 from speccompile.compiler.weights.graph import identity
 from speccompile.compiler.weights.stored import Codes, joined_codes
+from speccompile.plan.precisions import IN_BLOCKS, PRECISIONS, STORED, head_precision
 
 JOINED = "+"
 """Separator between the names of concatenated weights."""
-
-_WORDS = {
-    "float32": ("float32", "float32"),
-    "bfloat16": ("bfloat16", "bfloat16"),
-    "int8": ("int8", "int8"),
-    "int4": ("int4", "int8"),
-}
-"""Precision -> the format of its layers, and of its head and embeddings."""
-
-STORED = "stored"
-"""Precision: codes of a GGUF file stay as they are, other weights keep the dtype of their file."""
-
-_OPERATORS = {"float32": "Float32", "bfloat16": "BFloat16", "int8": "Int8", "int4": "Int4"}
-_SUFFIXES = {"float32": "float32", "bfloat16": "bfloat16", "int8": "int8", "int4": "4bits", STORED: "codes"}
-"""Name suffixes of constants, by which the proof of weights recognizes them."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +260,7 @@ class _Writer:
     def _constants(self, columns: FusedColumns, form: str | CodeKind, block_size: int) -> list[ir.Value]:
         word, described = (form, form) if isinstance(form, str) else (STORED, form.name)
         if (columns.name, described) not in self._stored:
-            name, own = f"{columns.name}.{_SUFFIXES[word]}", columns.identity()
+            name, own = f"{columns.name}.{PRECISIONS[word].suffix}", columns.identity()
             self._stored[columns.name, described] = [
                 add_initializer(
                     self._graph, f"{name}{each.suffix}", each.dtype, each.shape, each.make,
@@ -297,12 +283,12 @@ class _Writer:
 def _form(word: str, is_head: bool, weight: Weight) -> str | CodeKind:
     """Return the form of a weight in a precision, see `_Writer.form_of`. is_head: it is a head, or a table."""
     if word != STORED:
-        return _WORDS[word][is_head]
+        return head_precision(word) if is_head else word
     return weight.rows.code_kind or ("bfloat16" if weight.rows.dtype == "bfloat16" else "float32")
 
 
 def _operator(form: str | CodeKind) -> str:
-    return _OPERATORS[form] if isinstance(form, str) else f"Blocks{form.bits}"
+    return PRECISIONS[form].kernel if isinstance(form, str) else f"{PRECISIONS[STORED].kernel}{form.bits}"
 
 
 def _text(form: str | CodeKind, block_size: int) -> str:
@@ -320,7 +306,7 @@ def _attributes(columns: FusedColumns, form: str | CodeKind, block_size: int) ->
     own = {"columns": width, "depth": depth}
     if isinstance(form, CodeKind):
         return own | {"block_size": form.block_size, "zero_point": form.zero_point}
-    return own | ({"block_size": block_size} if form == "int4" else {})
+    return own | ({"block_size": block_size} if form == IN_BLOCKS else {})
 
 
 def _bias(linear: Linear) -> tuple[ir.Value | None, ir.Value]:

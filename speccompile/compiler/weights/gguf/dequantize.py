@@ -109,8 +109,8 @@ def _q2_k(blocks: Bytes) -> Parts:
 
 
 def _q3_k(blocks: Bytes) -> Parts:
-    """16 scales of 6 bits: low halves in bytes 0 to 7, first the low nibbles, then the high ones; upper bits in 8 to
-    11. A number loses 4 where its bit of the mask is not set."""
+    """Read 16 scales of 6 bits: low halves in bytes 0 to 7, first the low nibbles, then the high ones; upper bits in 8
+    to 11. A number loses 4 where its bit of the mask is not set."""
     packed = blocks[:, 96:108]
     upper = _shifted(packed[:, 8:], 4, range(0, 8, 2)) & 3
     scales = (_nibbles(packed[:, :8], 8) | (upper << 4)).astype(np.float32) - 32
@@ -157,7 +157,7 @@ def _iq4_nl(blocks: Bytes) -> Parts:
 
 
 def _iq4_xs(blocks: Bytes) -> Parts:
-    """8 scales of 6 bits: upper bits in bytes 2 and 3, low halves in 4 to 7, two in a byte."""
+    """Read 8 scales of 6 bits: upper bits in bytes 2 and 3, low halves in 4 to 7, two in a byte."""
     upper = _shifted(blocks[:, 2:4], 1, range(0, 8, 2)) & 3
     scales = (_nibbles(blocks[:, 4:8], 1) | (upper << 4)).astype(np.float32) - 32
     levels = IQ4_LEVELS[_nibbles(blocks[:, 8:], 16)].reshape(-1, 8, 32)

@@ -17,15 +17,15 @@ from speccompile.serving.http.reading.limits import ReadLimits
 
 _CHILD = "speccompile.serving.http.reading.child"
 _QUICK_SECONDS = 0.1
-"""Seconds of a processor for a first attempt, which most requests need less of: so they wait for no slow one."""
+"""Processor seconds of a first attempt. Most requests need less, and so do not wait for a slow one."""
 _QUICK_NICENESS, _SLOW_NICENESS = 5, 10
 """Niceness of first and of later attempts: the decoding of running requests goes first."""
 _QUICK_CHILDREN = 2
-"""Most children that are in a first attempt. Later attempts have half as many children as there are processors."""
+"""Maximum number of children in a first attempt. Later attempts have half as many children as processors."""
 _PATIENCE = 60.0
-"""Seconds that reading may take in all, with the waiting, on a machine that is busy."""
+"""Seconds that reading may take in all, waiting included, on a busy machine."""
 _REMEMBERED = 256
-"""Bodies over a limit that are remembered: the same ones are refused at once."""
+"""Number of bodies over a limit that are remembered, to refuse the same ones at once."""
 
 
 class ReaderProcesses:
@@ -76,7 +76,7 @@ class ReaderProcesses:
                 return found
         async with self._slow:
             if key in self._over:  # the same body, perhaps while this one waited
-                raise self._over[key].with_traceback(None)  # or it would keep one more for each time
+                raise self._over[key].with_traceback(None)  # else it would grow with every raise
             try:
                 found = await self._attempt(task, data, self.limits.seconds, niceness=_SLOW_NICENESS)
                 if found is not None:
@@ -95,7 +95,7 @@ class ReaderProcesses:
         self._open[writer.transport] = asyncio.get_running_loop()
         answer = b""
         try:
-            with suppress(ConnectionError):  # the child has ended early: its answer, if it has one, says why
+            with suppress(ConnectionError):  # the child ended early; an answer says why
                 writer.write(task_head(task, seconds, self.limits.memory_mib, niceness))
                 writer.write(data)
                 await writer.drain()
