@@ -8,7 +8,7 @@ from speccompile.compiler.checkpoints.quantization import METHODS
 from speccompile.drafters import DRAFTING_METHODS, OWN
 from speccompile.recipe.capabilities import SUPPORT_TABLE
 from speccompile.recipe.combinations import COMBINATIONS, KEYS
-from speccompile.recipe.schema import PRECISIONS
+from speccompile.recipe.precisions import PRECISIONS
 
 COLUMNS = {"backend": "backend", "provider": "provider", "compute_capability": "compute_capability",
            "precision.target": "precision", "precision.drafter": "drafter_precision",

@@ -18,6 +18,7 @@ from speccompile.plan.section import required as _required
 from speccompile.recipe.acceptance_methods import PARAMETERS
 from speccompile.recipe.adapter_slots_schema import Adapters
 from speccompile.recipe.cache_schema import Cache, DrafterCache
+from speccompile.recipe.precisions import precision_called
 from speccompile.recipe.prefix_schema import NAME, NAME_EXPECTED, Prefix
 from speccompile.recipe.prove_schema import Prove
 from speccompile.recipe.source_schema import Source
@@ -103,18 +104,9 @@ def _kind_of_name(value: Any) -> Any:
 Kind = Annotated[str | None, BeforeValidator(_kind_of_name)]
 """Name of a drafter kind; aliases become the kind."""
 
-PRECISIONS = {
-    "fp32": "float32", "f32": "float32", "fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16",
-    "q8": "int8", "8bit": "int8", "q4": "int4", "4bit": "int4",
-}  # fmt: skip
-"""Alias of a precision -> its name."""
-
 
 def _precision_of_name(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    word = value.strip().lower().replace("-", "")
-    return PRECISIONS.get(word, word if word in (*PRECISIONS.values(), "fp8", "stored") else value)
+    return precision_called(value) if isinstance(value, str) else value
 
 
 Word = Annotated[str | None, BeforeValidator(_precision_of_name)]
