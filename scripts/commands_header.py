@@ -30,13 +30,10 @@ HELP = """Run bundles of a target LLM and its drafter, which draft, verify, acce
 `speccompile` makes them."""
 """Text of the program's own help."""
 
-LEFT_OUT = {"verbose", "progress", "read_seconds", "read_memory", "measured"}
+LEFT_OUT = {"progress", "read_seconds", "read_memory", "measured"}
 """Options that C++ does not have, by the names of their parameters."""
 REQUIRED = {"prompts"}
 """Parameters of options that C++ must be given, for want of another option in their place."""
-ONLY_OF_THE_PROGRAM = {"quiet"}
-"""Options that C++ takes before a command's name only."""
-
 _LIBRARY = click.Option(
     ["--onnxruntime"], metavar="FILE",
     help="ONNX Runtime's shared library; by default $SPECCOMPILE_ONNXRUNTIME, or what the loader finds.",
@@ -186,7 +183,7 @@ def _changed(name: str, text: str) -> str:
 def _options(name: str, command: click.Command) -> list[click.Parameter]:
     found: list[click.Parameter] = []
     for each in command.params:
-        if each.name in LEFT_OUT or (name and each.name in ONLY_OF_THE_PROGRAM):
+        if each.name in LEFT_OUT:
             continue
         if each.name in REFUSED:
             each = copy.copy(each)

@@ -66,6 +66,11 @@ class _Watch:
             self._interval = seconds
             self._changed.notify()
 
+    @property
+    def innermost(self) -> str | None:
+        """Return the title of the step that began last, None without one."""
+        return next((step.title for step in self._steps[-1:]), None)
+
     @contextmanager
     def step(self, step: _Step) -> Iterator[None]:
         """Watch a step inside a `with` block. Nothing of it is told after the block."""
@@ -148,8 +153,8 @@ def loading_torch() -> Iterator[None]:
 @contextmanager
 def heartbeat(title: str) -> Iterator[None]:
     """Log that something still runs whenever nothing else was logged for some seconds; its begin and end are logged for
-    debugging."""
-    with _running(title, logging.DEBUG):
+    debugging. Inside a step of the same title that step tells it."""
+    with nullcontext() if _WATCH.innermost == title else _running(title, logging.DEBUG):
         yield
 
 

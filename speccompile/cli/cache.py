@@ -178,7 +178,8 @@ def _age(seconds: float) -> str:
     for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} seconds"
+    shown = f"{max(seconds, 0):.0f}"
+    return f"{shown} second{'' if shown == '1' else 's'}"
 
 
 def _engine(key: dict[str, Any], _entry: "Entry") -> str:

@@ -76,6 +76,11 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError as error:  # for which click exits with 1
             raise exit_codes.ReaderLeftError from error
+        except click.UsageError as error:
+            if error.ctx is None:  # click's parser does not say whose option lacks its value
+                command = self.get_command(ctx, str(ctx.invoked_subcommand))
+                error.ctx = click.Context(command, info_name=ctx.invoked_subcommand, parent=ctx) if command else ctx
+            raise
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the completions of a command's name, or of an option, without importing a command."""

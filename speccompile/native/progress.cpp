@@ -44,11 +44,11 @@ Step::Step(std::string title) : title_(std::move(title)), start_(wall_seconds())
 
 Step::~Step() {
   const double seconds = wall_seconds() - start_;
-  if (seconds <= 1 || std::uncaught_exceptions() > failing_) return;
+  if (std::uncaught_exceptions() > failing_) return;
   char text[32];
   std::snprintf(text, sizeof text, ": %.1f s", seconds);
   try {
-    log(Level::kInfo, title_ + text);
+    log(seconds > 1 ? Level::kInfo : Level::kDebug, title_ + text);
   } catch (...) {  // an error of the listener: the step has ended anyway
   }
 }

@@ -6,7 +6,7 @@
 
 namespace spc {
 
-enum class Level : int { kInfo = 20, kWarning = 30 };
+enum class Level : int { kDebug = 10, kInfo = 20, kWarning = 30 };
 
 using Sink = std::function<void(Level, const std::string& line)>;
 
@@ -15,7 +15,7 @@ void log_to(Sink sink);
 void log(Level level, const std::string& line);
 inline void warn(const std::string& line) { log(Level::kWarning, line); }
 
-// Log the start of a step, and its seconds if it took more than one (speccompile/progress.py: log_step).
+// Log the start of a step, and its seconds: for debugging if it took at most one (speccompile/progress.py: log_step).
 class Step {
  public:
   explicit Step(std::string title);

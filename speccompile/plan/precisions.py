@@ -4,6 +4,8 @@ A precision with a layout of its own on CPUs has that in `compiler.lower.quantiz
 in `compiler.prove.weights`, and timed in `measure.profile.graphs`.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import NamedTuple
 
 
@@ -76,3 +78,24 @@ OWN_LAYOUTS = tuple(word for word in ON_CPUS if word != STORED)
 def head_precision(word: str) -> str:
     """Return the precision of heads and embedding tables of a model in a precision."""
     return PRECISIONS[word].head or word
+
+
+_NEAR = 0.5
+"""Least similarity of a word that is meant: q9 shares half of q8."""
+
+
+def precision_called(text: str) -> str:
+    """Return the precision of this name or alias; the text itself if none has it."""
+    word = _plain(text)
+    return ALIASES.get(word, word if word in PRECISIONS else text)
+
+
+def precision_near(text: str, among: Iterable[str]) -> str | None:
+    """Return that of some precisions whose name or alias is most similar to a text; None if none is similar."""
+    names = list(among)
+    known = {name: name for name in names} | {alias: name for alias, name in ALIASES.items() if name in names}
+    return known.get(next(iter(get_close_matches(_plain(text), known, n=1, cutoff=_NEAR)), ""))
+
+
+def _plain(text: str) -> str:
+    return text.strip().lower().replace("-", "")

@@ -4,12 +4,12 @@ To add a feature, add a value to a row (and remove it from PLANNED), or add a ro
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from speccompile.drafters import DRAFTING_METHODS, kind_near
 from speccompile.drafters.method import MASKS, NOTHING
 from speccompile.errors import RecipeError
-from speccompile.plan.precisions import FLOATS, ON_CPUS
+from speccompile.plan.precisions import FLOATS, ON_CPUS, precision_near
 from speccompile.plan.recipe_source import RecipeSource, format_value, nearest, one_of
 from speccompile.recipe.acceptance_methods import ACCEPTANCE_METHODS
 
@@ -114,12 +114,19 @@ def _refuse(
     if word in known:
         received = f"'{word}', which {_engine_of(rows)} cannot do{use}"
         return origin.refusal(key, received, one_of(possible), f"set {key} to {one_of(possible)}")
-    guess = nearest(word, [*possible, *sorted(known)]) or (kind_near(word) if dimension == "drafter" else None)
+    guess = nearest(word, [*possible, *sorted(known)]) or _near(dimension, word, possible)
     hint = f"did you mean '{guess}'?" if guess else f"set {key} to {one_of(possible)}"
     if _GGUF_TYPE.fullmatch(word):
         like = "int8" if "8" in word else "int4"
         hint = f"this is a type of GGUF files: use {like}, or stored for a model that has codes of its own"
     return origin.refusal(key, f"{format_value(word)}, which is unknown", one_of(possible), hint)
+
+
+def _near(dimension: str, word: str, possible: Sequence[str]) -> str | None:
+    """Return the value that a word with aliases may mean; None if none is similar."""
+    if dimension == "drafter":
+        return kind_near(word)
+    return precision_near(word, possible) if dimension in ("precision", "drafter_precision") else None
 
 
 def _engine_of(rows: tuple[SupportRow, ...]) -> str:

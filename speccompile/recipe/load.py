@@ -10,8 +10,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from speccompile.drafters import DRAFTING_METHODS, kind_called, kind_near
 from speccompile.errors import RecipeError
 from speccompile.machine.plain_files import read_plain
+from speccompile.plan.precisions import ALIASES, precision_near
 from speccompile.plan.recipe_source import RecipeSource, format_value, nearest
 from speccompile.recipe.schema import FORMS, Recipe, field_at, key_paths, section_at
 
@@ -207,12 +209,21 @@ def _refuse(error: ValidationError, origin: RecipeSource) -> RecipeError:
     received = "nothing" if finding["type"] == "missing" else format_value(finding["input"])
     example = field.examples[0] if field.examples else ""
     if finding["input"] and type(finding["input"]) in (str, int, float):  # the first key's value alone
-        value = dump_yaml(finding["input"]).splitlines()[0]
-        example = _FIRST_KEY.sub(lambda found: f"{{{found[1]}: {value}}}", str(example))
+        example = _FIRST_KEY.sub(lambda found: f"{{{found[1]}: {_word(name, finding['input'])}}}", str(example))
     hint = f"for example `{name}: {example}`" if example else ""
     if finding["type"] == "string_type" and type(finding["input"]) in (int, float):
         hint = "put the value in quotes"
     return origin.refusal(key, received, field.description or "", hint)
+
+
+def _word(section: str, value: str | int | float) -> str:
+    """Return a value as YAML; of a drafting method or a precision, the nearest that there is."""
+    if section == "drafter" and isinstance(value, str):
+        kind = kind_called(value)
+        value = kind if kind in DRAFTING_METHODS else kind_near(value) or value
+    if section == "precision":
+        value = precision_near(str(value), ALIASES.values()) or "float32"
+    return dump_yaml(value).splitlines()[0]
 
 
 def _unknown_key(location: tuple[int | str, ...], value: object, origin: RecipeSource) -> RecipeError:

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, Tag, cr
 from pydantic.fields import FieldInfo
 
 from speccompile.drafters import DRAFTING_METHODS, kind_called
-from speccompile.plan.precisions import ALIASES, PRECISIONS
+from speccompile.plan.precisions import precision_called
 from speccompile.plan.recipe_source import RecipeSource
 from speccompile.plan.section import Section
 from speccompile.plan.section import optional as _optional
@@ -106,10 +106,7 @@ Kind = Annotated[str | None, BeforeValidator(_kind_of_name)]
 
 
 def _precision_of_name(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    word = value.strip().lower().replace("-", "")
-    return ALIASES.get(word, word if word in PRECISIONS else value)
+    return precision_called(value) if isinstance(value, str) else value
 
 
 Word = Annotated[str | None, BeforeValidator(_precision_of_name)]

@@ -149,13 +149,18 @@ def _is_by_depth(value: Any) -> bool:
 
 def _table(judged: Sequence[Line]) -> Table:
     """Return a table of all evaluations with their numeric figures."""
-    names = [name for name, value in judged[-1]["figures"].items() if isinstance(value, int | float)]
+    figures = judged[-1]["figures"].items()
+    names = [name for name, value in figures if isinstance(value, int | float) and name not in _OF_THE_ROW]
     rows = [
         (str(line["step"]), f"{line['elapsed']:.0f}", f"{line['score']:.3f}",
          *(_cell(line["figures"].get(name)) for name in names))
         for line in judged
     ]  # fmt: skip
     return [("step", "seconds", "tokens a round", *(name.replace("_", " ") for name in names)), *rows]
+
+
+_OF_THE_ROW = ("step", "seconds")
+"""Figures of an evaluation that its line has as well, which begin its row of the table."""
 
 
 def _cell(value: Any) -> str:

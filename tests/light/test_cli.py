@@ -113,7 +113,7 @@ def test_plan_imports_no_compiler(make_recipe):
         (["plan", "--jsn"], "No such option '--jsn'.", "did you mean --json?"),
         (["plan", "--xyzzy"], "No such option '--xyzzy'.", "see speccompile plan --help"),
         (["plan"], "Missing argument 'RECIPE'.", "see speccompile plan --help"),
-        (["plan", "recipe", "--set"], "Option '--set' requires an argument.", "see speccompile --help"),
+        (["plan", "recipe", "--set"], "Option '--set' requires an argument.", "see speccompile plan --help"),
     ],
 )
 def test_a_wrong_command_line_exits_with_2(arguments, error, hint, capsys):

@@ -32,7 +32,7 @@ def test_what_differs_is_there_in_python() -> None:
     theirs = {name: group.get_command(context, name) for name in commands_header.NAMES}
     found = {(name, each.name) for name, command in theirs.items() if command for each in command.params}
     names = {name for _, name in found}
-    assert names >= commands_header.LEFT_OUT | commands_header.ONLY_OF_THE_PROGRAM | commands_header.REFUSED.keys()
+    assert names >= commands_header.LEFT_OUT | commands_header.REFUSED.keys()
     assert found >= commands_header.ADDED.keys()
 
 

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from speccompile.progress import loading_torch, log_step, progress_counter
+from speccompile.progress import heartbeat, loading_torch, log_step, progress_counter
 
 
 class Clock:
@@ -98,6 +98,13 @@ def test_a_step_within_and_around(clock, lines):
         "layer ...",
         "lowering: 2 of 2 layers",
     ]
+
+
+def test_a_heartbeat_inside_the_step_that_it_names_says_nothing_more(caplog):
+    caplog.set_level(logging.DEBUG, logger="speccompile")
+    with log_step("opening"), heartbeat("opening"):
+        pass
+    assert [record.getMessage() for record in caplog.records] == ["opening ...", "opening: 0.0 s"]
 
 
 def test_the_error_of_the_work_goes_through(clock, lines):

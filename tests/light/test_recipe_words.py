@@ -72,6 +72,9 @@ def test_other_words_are_refused_with_the_nearest(make_recipe):
     assert caught.value.hint == "did you mean 'prompt_lookup'?", "ngram is another name of it"
     with pytest.raises(RecipeError, match=r"received 'fp15', which is unknown"):
         plan(make_recipe, precision={"target": "fp15"})
+    with pytest.raises(RecipeError, match=r"received 'q9', which is unknown") as caught:
+        plan(make_recipe, precision={"target": "q9"})
+    assert caught.value.hint == "did you mean 'int8'?", "q8 is another name of it"
 
 
 @pytest.mark.parametrize("keys", [{"precision": {"target": "w" * 3000}}, {"decoding": "w" * 3000}])

@@ -1,6 +1,7 @@
 """`speccompile-native` where the system lacks what it needs: room on stdout, and memory."""
 
 import os
+import re
 import resource
 import subprocess
 from pathlib import Path
@@ -48,3 +49,33 @@ def test_memory_that_runs_out_is_told_as_such_wherever_that_is(run, tmp_path):
         assert (code, errors) in [(0, []), (1, ["error: out of memory"])], each
         found.add(code)
     assert found == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("-q", "inspect", "BUNDLE"), []),
+        (("inspect", "BUNDLE", "-q"), []),
+        (("inspect", "BUNDLE", "--quiet"), []),
+        (("-v", "inspect", "-q", "BUNDLE"), ["error: received --quiet and --verbose, expected one of them"]),
+    ],
+)
+def test_how_much_is_said_is_taken_before_and_after_the_command(run, tmp_path, words, told):
+    bundle = write_arithmetic_bundle(tmp_path / "toy")
+    assert run(*(bundle if word == "BUNDLE" else word for word in words))[1][:1] == told
+
+
+def test_verbose_tells_the_seconds_of_a_short_step(run, tmp_path):
+    bundle = write_arithmetic_bundle(tmp_path / "toy")
+    arguments = ("generate", bundle, "--token-ids", "1,2", "-n", "2")
+    opening = [line for line in run(*arguments, "-v")[1] if line.startswith("opening")]
+    assert [re.sub(r"[\d.]+ s", "N s", line[len(f"opening {bundle}") :]) for line in opening] == [" ...", ": N s"]
+    assert f"opening {bundle} ..." in run(*arguments)[1]
+
+
+def test_an_option_without_its_value_names_the_command(run):
+    code, lines = run("bench", "bundle", "--prompts")
+    assert (code, lines) == (
+        2,
+        ["error: Option '--prompts' requires an argument.", "hint: see speccompile-native bench --help"],
+    )

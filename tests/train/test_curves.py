@@ -127,6 +127,16 @@ def test_the_page_has_all_curves_and_loads_nothing(tmp_path):
     assert len(re.findall(r"<polyline", text)) == 7  # two of them pale, behind those that smooth them
 
 
+def test_no_column_of_the_evaluations_stands_twice():
+    figures = {"step": 4, "seconds": 9.0, "simulated": 2.5, "simulated_rounds": 8}
+    judged = {"kind": "evaluation", "step": 4, "elapsed": 7.0, "score": 2.5, "figures": figures}
+    table = make_page("toy", [judged]).partition("Evaluations")[2]
+    assert re.findall("<th[^>]*>(.*?)</th>", table) == [
+        *("step", "seconds", "tokens a round"), *("simulated", "simulated rounds"),
+    ]  # fmt: skip
+    assert re.findall("<td[^>]*>(.*?)</td>", table) == ["4", "7", "2.500", "2.5", "8"]
+
+
 def test_tensorboard_reads_the_same(tmp_path):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     curves = MetricsLog(tmp_path, "toy", tensorboard=True)

@@ -86,8 +86,9 @@ def read_index(path: Path) -> dict[str, str]:
 
 def _without_weights(folder: Path) -> CheckpointError:
     pickles = sorted(file.name for pattern in ("*.bin", "*.pt", "*.pth") for file in folder.glob(pattern))
-    received = f"only {', '.join(pickles)} (pickle files can run code and are never read)" if pickles else "neither"
-    return CheckpointError(
-        f"{folder}: received {received}, expected {WEIGHTS} or {INDEX}",
-        hint="where you trust them, convert them: load with transformers, then model.save_pretrained(FOLDER)",
-    )
+    received = "a folder without weights"
+    hint = "copy or download the model's weights into it"
+    if pickles:
+        received = f"only {', '.join(pickles)} (pickle files can run code and are never read)"
+        hint = "where you trust them, convert them: load with transformers, then model.save_pretrained(FOLDER)"
+    return CheckpointError(f"{folder}: received {received}, expected {WEIGHTS} or {INDEX}", hint=hint)

@@ -80,7 +80,10 @@ void spc_error_free(spc_error* error) {
 void spc_log_to(void (*sink)(void* user, int level, const char* line), void* user) {
   spc_error_free(spc::call_guarded([&] {
     spc::Sink to;
-    if (sink) to = [sink, user](spc::Level level, const std::string& line) { sink(user, static_cast<int>(level), line.c_str()); };
+    if (sink)
+      to = [sink, user](spc::Level level, const std::string& line) {
+        if (level >= spc::Level::kInfo) sink(user, static_cast<int>(level), line.c_str());
+      };
     spc::log_to(std::move(to));
   }));
 }

@@ -44,12 +44,13 @@ inline constexpr Option kHelp = {"--help", "", Takes::kFlag, "Show this message 
 inline constexpr Option kProgramOptions[] = {
     {"--version", "", Takes::kFlag, "Show the version and exit.", 'V'},
     {"--quiet", "", Takes::kFlag, "Show no progress on stderr.", 'q'},
+    {"--verbose", "", Takes::kFlag, "Show details on stderr as well.", 'v'},
 };
 inline constexpr Command kProgram = {nullptr, "", "[OPTIONS] [COMMAND] [ARGS]...", nullptr, 0,
 R"help(  Run bundles of a target LLM and its drafter, which draft, verify, accept and
   commit by themselves. `speccompile` makes them.
 )help",
-    kProgramOptions, 2};
+    kProgramOptions, 3};
 
 inline constexpr Option kGenerateOptions[] = {
     {"--prompt", "TEXT", Takes::kText, "The prompt; - for stdin.", 'p'},
@@ -91,6 +92,8 @@ inline constexpr Option kGenerateOptions[] = {
     {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."},
     {"--require-signature", "FILE", Takes::kPath, "Refuse a bundle that this public key has not signed: see `speccompile sign`."},
     {"--json", "", Takes::kFlag, "Print one JSON object for each sequence at the end."},
+    {"--quiet", "", Takes::kFlag, "Show no progress on stderr.", 'q'},
+    {"--verbose", "", Takes::kFlag, "Show details on stderr as well.", 'v'},
 };
 inline constexpr const char* kGenerateArguments[] = {"BUNDLE"};
 inline constexpr Command kGenerate = {"generate", "Generate text with a bundle.", "[OPTIONS] BUNDLE", kGenerateArguments, 1,
@@ -164,7 +167,7 @@ R"help(  Generate text with BUNDLE.
     speccompile-native generate build/translator --source-file text.txt --source-language en --target-language de
     speccompile-native generate build/whisper --audio talk.wav --source-language en
 )help",
-    kGenerateOptions, 39};
+    kGenerateOptions, 41};
 
 inline constexpr Option kBenchOptions[] = {
     {"--prompts", "FILE", Takes::kPath, "What to time.  [required]", '\0', true},
@@ -182,6 +185,8 @@ inline constexpr Option kBenchOptions[] = {
     {"--seed", "N", Takes::kWhole, "Equal seeds give equal tokens; by default a new one is drawn."},
     {"--json", "", Takes::kFlag, "Print one JSON object."},
     {"--html", "FILE", Takes::kPath, "Refused: `speccompile bench` writes pages with plots."},
+    {"--quiet", "", Takes::kFlag, "Show no progress on stderr.", 'q'},
+    {"--verbose", "", Takes::kFlag, "Show details on stderr as well.", 'v'},
 };
 inline constexpr const char* kBenchArguments[] = {"BUNDLE"};
 inline constexpr Command kBench = {"bench", "Measure speculative beside autoregressive decoding.", "[OPTIONS] BUNDLE", kBenchArguments, 1,
@@ -224,7 +229,7 @@ R"help(  Measure speculative beside autoregressive decoding with BUNDLE.
     speccompile-native bench build/demo --prompts question.jsonl
     speccompile-native bench build/demo --prompts prompts.jsonl --temperature 1
 )help",
-    kBenchOptions, 15};
+    kBenchOptions, 17};
 
 inline constexpr Option kInspectOptions[] = {
     {"--json", "", Takes::kFlag, "Print one JSON object."},
@@ -232,6 +237,8 @@ inline constexpr Option kInspectOptions[] = {
     {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."},
     {"--require-signature", "FILE", Takes::kPath, "Refuse a bundle that this public key has not signed: see `speccompile sign`."},
     {"--cache-gb", "GB", Takes::kNumber, "Say how long a text may be whose caches fit so many GB (1e9 bytes), by default 1.  [0<x<=1000000]", '\0', false, "", "0<x<=1000000", 0, 1000000, true},
+    {"--quiet", "", Takes::kFlag, "Show no progress on stderr.", 'q'},
+    {"--verbose", "", Takes::kFlag, "Show details on stderr as well.", 'v'},
 };
 inline constexpr const char* kInspectArguments[] = {"BUNDLE"};
 inline constexpr Command kInspect = {"inspect", "Show what a bundle holds.", "[OPTIONS] BUNDLE", kInspectArguments, 1,
@@ -290,7 +297,7 @@ R"help(  Show what BUNDLE holds: engines, graphs, buffers, files, the inputs it 
     speccompile-native inspect build/demo
     speccompile-native inspect build/demo --json | jq .manifest.exact
 )help",
-    kInspectOptions, 5};
+    kInspectOptions, 7};
 
 inline constexpr Option kServeOptions[] = {
     {"--host", "ADDRESS", Takes::kText, "Address to listen on.  [default: 127.0.0.1]"},
@@ -330,6 +337,8 @@ inline constexpr Option kServeOptions[] = {
     {"--access-log", "", Takes::kFlag, "Write a line for every request to stderr."},
     {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."},
     {"--require-signature", "FILE", Takes::kPath, "Refuse a bundle that this public key has not signed: see `speccompile sign`."},
+    {"--quiet", "", Takes::kFlag, "Show no progress on stderr.", 'q'},
+    {"--verbose", "", Takes::kFlag, "Show details on stderr as well.", 'v'},
 };
 inline constexpr const char* kServeArguments[] = {"BUNDLE"};
 inline constexpr Command kServe = {"serve", "Serve a bundle behind OpenAI's API.", "[OPTIONS] BUNDLE", kServeArguments, 1,
@@ -371,7 +380,7 @@ R"help(  Serve BUNDLE behind OpenAI's API.
     curl localhost:8000/v1/completions -H 'Content-Type: application/json' \
       -d '{"prompt": "def main(", "max_tokens": 64}'
 )help",
-    kServeOptions, 37};
+    kServeOptions, 39};
 
 inline constexpr Option kTranscribeOptions[] = {
     {"--language", "NAME", Takes::kText, "Language that is spoken; by default the one that the target detects."},
@@ -394,6 +403,8 @@ inline constexpr Option kTranscribeOptions[] = {
     {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."},
     {"--require-signature", "FILE", Takes::kPath, "Refuse a bundle that this public key has not signed: see `speccompile sign`."},
     {"--json", "", Takes::kFlag, "The same as --format json."},
+    {"--quiet", "", Takes::kFlag, "Show no progress on stderr.", 'q'},
+    {"--verbose", "", Takes::kFlag, "Show details on stderr as well.", 'v'},
 };
 inline constexpr const char* kTranscribeArguments[] = {"BUNDLE", "SOUND"};
 inline constexpr Command kTranscribe = {"transcribe", "Write down what is spoken in a WAV file.", "[OPTIONS] BUNDLE SOUND", kTranscribeArguments, 2,
@@ -420,6 +431,6 @@ R"help(  Write down what is spoken in SOUND with BUNDLE, whose target is a Whisp
     speccompile-native transcribe build/whisper talk.wav --language de --task translate --json | jq -r .text
     speccompile-native transcribe build/whisper talk.wav --temperature 0,0.2,0.4,0.6,0.8,1
 )help",
-    kTranscribeOptions, 20};
+    kTranscribeOptions, 22};
 
 }  // namespace spc::cli

@@ -10,7 +10,6 @@
 #include <new>
 
 #include "../errors.h"
-#include "../progress.h"
 
 namespace spc::cli {
 namespace {
@@ -18,7 +17,7 @@ namespace {
 // The reader of stdout or stderr has closed it.
 struct ReaderLeft {};
 
-std::atomic<bool> is_quiet{false};
+std::atomic<Level> least{Level::kInfo};
 
 const char* hint_of(int number) {
   switch (number) {
@@ -76,7 +75,7 @@ int run(const std::function<void()>& command) {
   hold_streams();
   leave_on_signals();
   log_to([](Level level, const std::string& line) {
-    if (level >= Level::kWarning || !is_quiet) write_stderr(line);
+    if (level >= least) write_stderr(line);
   });
   try {
     command();
@@ -93,7 +92,7 @@ int run(const std::function<void()>& command) {
   }
 }
 
-void silence_progress() { is_quiet = true; }
+void show_from(Level level) { least = level; }
 
 void write_stdout(std::string_view text) {
   try {

@@ -6,13 +6,14 @@
 #include <string_view>
 
 #include "../files.h"
+#include "../progress.h"
 
 namespace spc::cli {
 
 // Runs a command; whatever ends it, returns the exit code after telling why on stderr. A signal that ends it leaves at once.
 int run(const std::function<void()>& command);
-// Show no progress for the rest of this run; warnings still come.
-void silence_progress();
+// Show messages of this level and above for the rest of this run; those of progress and above until then.
+void show_from(Level level);
 
 // At once, and as it is. A reader that has left ends the command without a word.
 void write_stdout(std::string_view text);

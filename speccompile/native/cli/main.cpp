@@ -38,10 +38,13 @@ void run_line(const std::vector<std::string>& words) {
   const Arguments options = Arguments::read(kProgram, words);
   if (options.wanted() == "--version") return write_stdout(path_of(kProgram) + ", version " + kVersion + "\n");
   if (options.wanted() == "--help" || options.rest.empty()) return show_help();
-  if (options.has("--quiet")) silence_progress();
   const auto& [command, run] = named(options.rest[0]);
   const Arguments given = Arguments::read(command, {options.rest.begin() + 1, options.rest.end()});
   if (!given.wanted().empty()) return write_stdout(help_of(command));
+  const auto has = [&](const char* name) { return options.has(name) || given.has(name); };
+  const bool is_quiet = has("--quiet"), is_verbose = has("--verbose");
+  if (is_quiet && is_verbose) throw Error(Kind::kUsage, "received --quiet and --verbose, expected one of them", "see " + path_of(command) + " --help");
+  show_from(is_quiet ? Level::kWarning : is_verbose ? Level::kDebug : Level::kInfo);
   given.check(command);
   run(given);
 }

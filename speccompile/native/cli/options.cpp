@@ -35,9 +35,8 @@ std::string see(const std::string& path) { return "see " + path + " --help"; }
               nearest.empty() ? see(path_of(command)) : "did you mean " + nearest + "?");
 }
 
-// Throw click's error outside of a command.
-[[noreturn]] void refuse_use(const std::string& name, const char* reason) {
-  throw Error(Kind::kUsage, "Option " + python_repr(name) + " " + reason, see(kProgramName));
+[[noreturn]] void refuse_use(const Command& command, const std::string& name, const char* reason) {
+  refuse(command, "Option " + python_repr(name) + " " + reason);
 }
 
 // Return the problem of a word that is none of `words`, which have bars between them; "" for none.
@@ -97,7 +96,7 @@ Arguments Arguments::read(const Command& command, std::vector<std::string> words
     if (word.size() > 1 && word[0] == '-') {
       std::string typed;
       if (const Option* option = found.take(command, word, words, typed); option && option->takes != Takes::kFlag) {
-        if (words.empty()) refuse_use(typed, "requires an argument.");
+        if (words.empty()) refuse_use(command, typed, "requires an argument.");
         found.given_.emplace_back(option, std::move(words.back()));
         words.pop_back();
       }
@@ -122,7 +121,7 @@ const Option* Arguments::take(const Command& command, const std::string& word, s
   }
   typed = name;
   if (option->takes == Takes::kFlag) {
-    if (equals != std::string::npos) refuse_use(name, "does not take a value.");
+    if (equals != std::string::npos) refuse_use(command, name, "does not take a value.");
     given_.emplace_back(option, "");
   } else if (equals != std::string::npos) {
     left.push_back(word.substr(equals + 1));
