@@ -67,7 +67,8 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Replace the content of a file atomically: concurrent readers find the old content or the new, complete.
 
     It is first written to the same folder: as a file without a name where the system has those, so that a process that
-    is killed leaves nothing, else under a hidden name of its own. Raise OSError if that file cannot be written or
+    is killed leaves nothing (the complete file if that is between naming and moving it), else under a hidden name of
+    its own. Raise OSError if that file cannot be written or
     moved; the old file is then unchanged, and no other is left. mode: permissions of the new file, less those that the
     process's mask removes.
     """

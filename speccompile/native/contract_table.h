@@ -209,9 +209,6 @@ inline constexpr double kTrialShare = 0.02;
 inline constexpr double kWonShare = 0.1;
 inline constexpr double kMostShare = 0.04;
 inline constexpr int64_t kFirstGap = 8;
-inline constexpr double kFirstMargin = 0.05;
-inline constexpr double kFirstTrial = 0.3;
-inline constexpr int64_t kFirstBudgets = 2;
 inline constexpr int64_t kLongestGap = 512;
 inline constexpr double kPriorRounds = 2.0;
 inline constexpr int64_t kRefresh = 32;
@@ -227,7 +224,7 @@ inline constexpr int64_t kLosingRounds = 4;
 inline constexpr int64_t kMemory = 20;
 inline constexpr int64_t kLongMemory = 100;
 inline constexpr double kLargestUnit = 1000000.0;
-inline constexpr double kPriorWeight = 10.0;
+inline constexpr double kPriorWeight = 7.0;
 inline constexpr double kPriorAcceptance = 0.8;
 
 // speccompile.runtime.rounds.speedup_model

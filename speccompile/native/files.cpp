@@ -48,8 +48,8 @@ std::string in_free_name(const std::string& path, const std::function<bool(const
   }
 }
 
-// Write a file without a name, of which a process that is killed leaves nothing, then give it one. Return its path, "" where
-// there are no such files.
+// Write a file without a name, of which a process that is killed meanwhile leaves nothing, then give it one. Return its path, ""
+// where there are no such files.
 std::string written_unnamed([[maybe_unused]] const std::string& path, [[maybe_unused]] const std::vector<std::string_view>& parts, [[maybe_unused]] unsigned mode) {
 #ifdef O_TMPFILE
   FileDescriptor file;

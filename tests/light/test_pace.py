@@ -143,13 +143,15 @@ def test_short_generations_pay_for_trials_in_common(costs):
     assert speed >= 0.95 * simulation.fixed(128, 1.0) > 1
 
 
-@pytest.mark.parametrize(("window", "room", "width"), [(2.0, 64, 5), (4.5, 64, 1), (4.5, 256, 5), (2.0, 24, 1)])
-def test_a_short_text_does_not_begin_with_a_trial_that_it_cannot_win_back(window, room, width):
-    """Trees that seem to lose a fifth: two tokens a round that takes two and a half, or more of both."""
-    pace, tokens, rounds = AdaptiveDraftLength({1: 0, DRAFTS + 1: DRAFTS}), 0.8 * (window + 0.5), 100
+@pytest.mark.parametrize(
+    ("gain", "room", "width"), [(0.8, 64, 1), (0.9, 64, 1), (1.1, 64, 5), (1.1, 12, 1), (1.5, 12, 5), (0.8, 128, 5)]
+)
+def test_a_text_begins_with_drafts_that_it_wins_back_or_that_cost_what_trials_may(gain, room, width):
+    """Rounds of 2.5 that give so many tokens: the first of them may cost 1.5, as much as it takes longer."""
+    pace, tokens, rounds = AdaptiveDraftLength({1: 0, DRAFTS + 1: DRAFTS}), 2.5 * gain, 1000
     reached = [round(rounds * min(1.0, max(0.0, tokens - 1 - depth))) for depth in range(DRAFTS)]
     pace.expect(MeasuredAcceptance(rounds, rounds, (rounds, *reached[:-1]), tuple(reached)))
-    pace.expect_times({"autoregressive": 1.0, "windows": {"5": window}, "drafting": 0.5, "catch_up": 0.0})
+    pace.expect_times({"autoregressive": 1.0, "windows": {"5": 2.0}, "drafting": 0.5, "catch_up": 0.0})
     assert pace.begin(PROMPT, room) == width
 
 

@@ -61,18 +61,13 @@ int AdaptiveDraftLength::next_width(int64_t lag) {
 }
 
 bool AdaptiveDraftLength::resumes(int64_t lag) {
-  const bool begins = new_tokens_ == 0;
-  if (!begins) model_.acceptance.halve();
+  if (new_tokens_ != 0) model_.acceptance.halve();
   const auto [gain, best] = model_.best(model_.full);
   const double price = model_.trial_cost(lag), left = expected_tokens() - new_tokens_;
-  const bool pays = (gain > 1 + kTrialShare && price <= (1 - 1 / gain) * autoregressive() * left) ||
-                    (begins && gain > 1 - kFirstMargin);
-  const auto may_try = [&, gain = gain] {
-    const double most = budget();
-    return (begins && gain > 1 - kFirstTrial && price <= kFirstBudgets * most) || trial_loss_ + price <= most;
-  };
-  if (!pays && !may_try()) {
-    gap_ = std::min(2 * gap_, kLongestGap);
+  const bool pays = gain > 1 + kTrialShare && price <= (1 - 1 / gain) * autoregressive() * left;
+  if (!pays && !may_try(price)) {
+    // Rounds without drafts tell nothing of a text: drafts that did not pay at its beginning hardly do soon.
+    gap_ = std::min((new_tokens_ != 0 ? 2 : 4) * gap_, kLongestGap);
     waited_ = 0;
     return false;
   }
@@ -100,9 +95,9 @@ double AdaptiveDraftLength::most_saved() const {
   return std::max(kMaxSavedRounds * autoregressive(), model_.trial_cost(0));  // at least one trial
 }
 
-double AdaptiveDraftLength::budget() const {
-  const double share = kTrialShare + std::min(kWonShare * std::max(0.0, model_.usual_gain() - 1), kMostShare);
-  return share * autoregressive() * expected_tokens();
+bool AdaptiveDraftLength::may_try(double price) const {
+  const double share = (trial_loss_ + price) / (autoregressive() * expected_tokens()) - kTrialShare;
+  return share <= 0 || (share <= kMostShare && share <= kWonShare * (model_.usual_gain() - 1));
 }
 
 void AdaptiveDraftLength::record_autoregressive(std::optional<double> seconds) {

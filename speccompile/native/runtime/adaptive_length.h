@@ -79,8 +79,8 @@ class AdaptiveDraftLength : public DraftLengthPolicy {
   double autoregressive() const { return model_.times().autoregressive.typical; }
   double patience() const;
   double most_saved() const;
-  // Return the seconds that trials may cost in the generation.
-  double budget() const;
+  // Return whether trials may cost `price` seconds more in the generation.
+  bool may_try(double price) const;
   void add_loss(double seconds);
 
   SpeedupModel model_;

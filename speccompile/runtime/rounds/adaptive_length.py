@@ -20,11 +20,6 @@ WON_SHARE, MOST_SHARE = 0.1, 0.04
 """Share of what drafts win in other texts that trials may cost besides, and the most that it adds. Where drafts pay as
 a rule, a text whose first drafts failed becomes predictable more often than not: small models repeat themselves."""
 
-FIRST_MARGIN, FIRST_TRIAL, FIRST_BUDGETS = 0.05, 0.3, 2
-"""A generation begins with drafts if they seem at most the first share slower, and with a trial if at most the second
-and if it costs at most so many times what all trials may: nothing is known of its text, which may win more than that
-round. A wide tree costs as much as several rounds without drafts, which a short text does not win back."""
-
 FIRST_GAP, LONGEST_GAP = 8, 512
 """First and longest gap between two trials, in tokens."""
 
@@ -46,7 +41,7 @@ REFRESH = 32
 
 DECISION_ROUNDS, LOSING_ROUNDS = 8, 4
 """Number of rounds between two decisions about the width, and while drafting loses, a divisor of the first: in Python a
-decision costs some 0.05 ms, as much as one tenth of a small model's round."""
+decision costs some 0.04 ms, a third of a small model's round."""
 
 RARE_REFRESH, CLEAR_SPEEDUP = 128, 1.25
 """`RARE_REFRESH` replaces `REFRESH` while the speedup is above `CLEAR_SPEEDUP`."""
@@ -213,15 +208,14 @@ class AdaptiveDraftLength:
     def _resumes(self, lag: int) -> bool:
         """Resume drafting after a gap if it pays again, or for a trial. Return whether drafting has resumed."""
         self._read_rounds()
-        begins = self._new_tokens == 0
-        if not begins:
+        if self._new_tokens:
             self._model.acceptance.halve()
         gain, width = self._model.best(self._model.full)
         price, left = self._model.trial_cost(lag), self._expected_tokens - self._new_tokens
         pays = gain > 1 + TRIAL_SHARE and price <= (1 - 1 / gain) * self._model.autoregressive.typical * left
-        pays = pays or (begins and gain > 1 - FIRST_MARGIN)
-        if not pays and not self._may_try(gain, price, begins=begins):
-            self._gap, self._waited = min(2 * self._gap, LONGEST_GAP), 0
+        if not pays and not self._may_try(price):
+            # Rounds without drafts tell nothing of a text: drafts that did not pay at its beginning hardly do soon.
+            self._gap, self._waited = min((2 if self._new_tokens else 4) * self._gap, LONGEST_GAP), 0
             return False
         self._recent_loss, self._on_trial = 0.0, not pays
         if not pays:
@@ -230,13 +224,6 @@ class AdaptiveDraftLength:
         self._width, self._tried, self._paused, self._loss_since_resume = self._model.full, False, False, 0.0
         self._since_decision = 0 if width == self._width else DECISION_ROUNDS  # one round shows what all widths accept
         return True
-
-    def _may_try(self, gain: float, price: float, *, begins: bool) -> bool:
-        """Return whether a trial that costs `price` seconds is allowed, where drafts seem to make decoding `gain` times
-        as fast. begins: at the beginning of a generation."""
-        budget = self._budget
-        first = begins and gain > 1 - FIRST_TRIAL and price <= FIRST_BUDGETS * budget
-        return first or self._trial_loss + price <= budget
 
     @property
     def _expected_tokens(self) -> float:
@@ -254,11 +241,11 @@ class AdaptiveDraftLength:
             MAX_SAVED_ROUNDS * self._model.autoregressive.typical, self._model.trial_cost(0)
         )  # at least one trial
 
-    @property
-    def _budget(self) -> float:
-        """Return seconds that trials may cost in the generation."""
-        share = TRIAL_SHARE + min(WON_SHARE * max(0.0, self._model.usual_gain - 1), MOST_SHARE)
-        return share * self._model.autoregressive.typical * self._expected_tokens
+    def _may_try(self, price: float) -> bool:
+        """Return whether trials may cost `price` seconds more in the generation. The usual gain is asked for only where
+        it decides: it takes Python as long as all else here."""
+        share = (self._trial_loss + price) / (self._model.autoregressive.typical * self._expected_tokens) - TRIAL_SHARE
+        return share <= 0 or (share <= MOST_SHARE and share <= WON_SHARE * (self._model.usual_gain - 1))
 
     def record_autoregressive(self, seconds: float | None) -> None:
         if self._unread:
