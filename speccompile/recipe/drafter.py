@@ -151,29 +151,14 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
         return draft, notes
     if DRAFTING_METHODS[draft.kind].drafts_on_host:
         draft = replace(draft, retrieval=decide_retrieval(recipe.drafter or Drafter(), target, recipe.origin))
-    precision, models, common = (recipe.precision or Precision()).drafter or PRECISION, [], list[int]()
-    written_drafter = recipe.drafter or Drafter()
-    for section, key, written in _written_models(written_drafter):
-        where = (section, written.model, written.revision)
-        tokenizer = recipe.target.tokenizer  # of a GGUF file
-        refuse_head(resolve_folder(*where, recipe.origin, tokenizer=tokenizer)[0], draft.kind)
-        adapter = written_drafter.adapter if written_drafter.model is not None else None
-        model = resolve_model(*where, precision, recipe.origin, tokenizer, adapter)
-        about = f"{section}: " if written_drafter.models else ""
-        notes += adapter_notes("the drafter", model, adapter)
-        if draft.over_texts:
-            check_text_pair(target, model, recipe.origin)
-            draft = replace(draft, retrieval=RetrievalPlan(None, None, None, None))
-            notes.append("drafts are texts of the drafter's, which the host turns into the target's tokens")
-        elif draft.tokenizer is not None:
-            overlap = check_mapped_pair(target, model, recipe.origin)
-            common.append(overlap.common)
-            notes.append(about + mapped_note(overlap))
-        else:
-            maps = "tokenizer" in DRAFTER_KEYS[draft.kind]
-            found = check_vocabulary_match(target, model, key, recipe.origin, maps=maps)
-            notes += [f"{about}{note}" for note in found]
+    if draft.over_texts:
+        draft = replace(draft, retrieval=RetrievalPlan(None, None, None, None))
+    models, common = list[ModelPlan](), list[int]()
+    for section, key, written in _written_models(recipe.drafter or Drafter()):
+        model, about, shared = _decide_model(recipe, target, draft, section, key, written)
         models.append(model)
+        notes += about
+        common += [] if shared is None else [shared]
     check_successors(draft.successors, target.facts.vocabulary_size, recipe.origin)
     if draft.lookahead is None:  # siblings of lookahead need not differ
         apart = () if draft.over_texts else models
@@ -182,6 +167,29 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
     read_mask = DRAFTING_METHODS[draft.kind].read_mask
     mask_token = read_mask(models[0].folder, models[0].facts.vocabulary_size) if read_mask else None
     return replace(draft, models=tuple(models), mask_token=mask_token), notes
+
+
+def _decide_model(
+    recipe: Recipe, target: ModelPlan, draft: DrafterPlan, section: str, key: str, written: Model
+) -> tuple[ModelPlan, list[str], int | None]:
+    """Return one draft model, notes on it, and the number of tokens that it shares with the target if drafts are
+    mapped. section, key: place of the model in the recipe."""
+    drafter, origin = recipe.drafter or Drafter(), recipe.origin
+    where = (section, written.model, written.revision)
+    tokenizer = recipe.target.tokenizer  # of a GGUF file
+    refuse_head(resolve_folder(*where, origin, tokenizer=tokenizer)[0], draft.kind)
+    adapter = drafter.adapter if drafter.model is not None else None
+    precision = (recipe.precision or Precision()).drafter or PRECISION
+    model = resolve_model(*where, precision, origin, tokenizer, adapter)
+    notes, about = adapter_notes("the drafter", model, adapter), f"{section}: " if drafter.models else ""
+    if draft.over_texts:
+        check_text_pair(target, model, origin)
+        return model, [*notes, "drafts are texts of the drafter's, which the host turns into the target's tokens"], None
+    if draft.tokenizer is not None:
+        overlap = check_mapped_pair(target, model, origin)
+        return model, [*notes, about + mapped_note(overlap)], overlap.common
+    found = check_vocabulary_match(target, model, key, origin, maps="tokenizer" in DRAFTER_KEYS[draft.kind])
+    return model, [*notes, *(f"{about}{note}" for note in found)], None
 
 
 def _written_models(written: Drafter) -> list[tuple[str, str, Model]]:

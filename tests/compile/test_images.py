@@ -192,9 +192,7 @@ def test_a_conversation_has_pictures_in_its_parts(seeing, tmp_path):
     content[1] = {"type": "image"}
     found = bundle.chat([{"role": "user", "content": content}], images=[file], max_new_tokens=NEW)
     assert found.token_ids == expected
-    with pytest.raises(
-        PromptError, match="messages: received as pictures 0, expected 1, one for each part of type image"
-    ):
+    with pytest.raises(PromptError, match="received as pictures 0, expected 1, one for each part of type image"):
         bundle.chat([{"role": "user", "content": content}])
     content[1] = {"type": "image", "image": str(file)}
     with pytest.raises(PromptError, match="as a picture, expected bytes, an array or a"):
@@ -206,6 +204,29 @@ def test_a_conversation_has_pictures_in_its_parts(seeing, tmp_path):
 def metrics_of(server: Running) -> dict[str, float]:
     text = server.ask("GET", "/metrics").data.decode()
     return {name: float(value) for name, value in re.findall(r"^vllm:(\w+){.*} (\S+)$", text, re.M)}
+
+
+def check_refused_pictures(server, content, form):
+    """Check the words for wrong pictures. content: of a message with a right one."""
+    for part, said in (
+        ({"url": "http://localhost/a.png"}, "expected data:image/..;base64"),
+        ({"url": "data:image/bmp;base64,aGVsbG8="}, "the picture cannot be decoded"),
+        ({"url": data_url(WIDE, form), "detail": "tiny"}, "expected auto, high or low"),
+        ({}, "received the URL None"),
+    ):
+        refused = server.chat([{"type": "image_url", "image_url": part}])
+        assert (refused.status, said in refused.error["message"]) == (400, True), refused.json
+    for text, (said, _) in BASE64.items():
+        part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{text}"}}
+        refused = server.chat([{"type": "text", "text": "a"}, part])
+        assert f"messages[0].content[1]: the picture is no base64: {said}" in refused.error["message"]
+    refused = server.chat([{"type": "image", "image": "/etc/hostname"}]).error["message"]
+    assert "expected text, or image_url for an image" in refused
+    message = {"role": "user", "content": "what", "images": [data_url(WIDE, form)]}
+    refused = server.ask("POST", "/v1/chat/completions", {"messages": [message]})
+    assert (refused.status, refused.error["param"]) == (400, "messages[0].images")
+    refused = server.chat(content, continue_final_message=True).error["message"]
+    assert "received True beside pictures, no part of which can be dropped or continued" in refused
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])
@@ -234,28 +255,9 @@ def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
             assert server.ask("POST", "/tokenize", asked).json["tokens"] == ids
             note = {idefics3.token: f"{mark}{idefics3.token}"}  # as descriptions of tools
             usage = server.chat(content, max_tokens=1, chat_template_kwargs={"note": note}).json["usage"]
-            assert usage["prompt_tokens"] == len(ids) + len(
-                idefics3.bundle.token_ids(json.dumps(note, ensure_ascii=False))
-            )
-        for part, said in (
-            ({"url": "http://localhost/a.png"}, "expected data:image/..;base64"),
-            ({"url": "data:image/bmp;base64,aGVsbG8="}, "the picture cannot be decoded"),
-            ({"url": data_url(WIDE, form), "detail": "tiny"}, "expected auto, high or low"),
-            ({}, "received the URL None"),
-        ):
-            refused = server.chat([{"type": "image_url", "image_url": part}])
-            assert (refused.status, said in refused.error["message"]) == (400, True), refused.json
-        for text, (said, _) in BASE64.items():
-            part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{text}"}}
-            refused = server.chat([{"type": "text", "text": "a"}, part])
-            assert f"messages[0].content[1]: the picture is no base64: {said}" in refused.error["message"]
-        refused = server.chat([{"type": "image", "image": "/etc/hostname"}]).error["message"]
-        assert "expected text, or image_url for an image" in refused
-        beside = {"messages": [{"role": "user", "content": "what", "images": [data_url(WIDE, form)]}]}
-        refused = server.ask("POST", "/v1/chat/completions", beside)
-        assert (refused.status, refused.error["param"]) == (400, "messages[0].images")
-        refused = server.chat(content, continue_final_message=True).error["message"]
-        assert "received True beside pictures, no part of which can be dropped or continued" in refused
+            noted = idefics3.bundle.token_ids(json.dumps(note, ensure_ascii=False))
+            assert usage["prompt_tokens"] == len(ids) + len(noted)
+        check_refused_pictures(server, content, form)
         assert server.chat(f"a {idefics3.token} b", max_tokens=3, temperature=0).status == 200
         found = metrics_of(server)
         assert (found["request_encode_time_seconds_count"], found["mm_cache_bytes"]) == (4, kept)

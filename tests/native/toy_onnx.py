@@ -280,6 +280,14 @@ def _graphs(*, fused: bool, tells_windows: bool, **more: bool) -> dict[str, tupl
     return found | {step.name: (step, _model(n, step, values))}
 
 
+def _write_tokenizer(folder: Path, chat: str | None) -> None:
+    folder.mkdir()
+    toy_tokenizer().save(str(folder / "tokenizer.json"))
+    if chat is not None:
+        said = {"template": chat, "special_tokens": {"bos_token": "<s>", "eos_token": "</s>"}}
+        (folder / "chat.json").write_text(json.dumps(said))
+
+
 def write_arithmetic_bundle(
     output: Path,
     *,
@@ -319,10 +327,6 @@ def write_arithmetic_bundle(
         for name, (_, model) in graphs.items():
             (writer.folder / files[name]).write_bytes(model)
         if text:
-            (writer.folder / "tokenizer").mkdir()
-            toy_tokenizer().save(str(writer.folder / "tokenizer" / "tokenizer.json"))
-        if text and chat is not None:
-            said = {"template": chat, "special_tokens": {"bos_token": "<s>", "eos_token": "</s>"}}
-            (writer.folder / "tokenizer" / "chat.json").write_text(json.dumps(said))
+            _write_tokenizer(writer.folder / "tokenizer", chat)
         writer.finish(made, {}, dict(proof or {}))
     return output

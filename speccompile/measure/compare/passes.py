@@ -136,6 +136,27 @@ def _answers(turns: list[dict[str, Any]]) -> Answers:
     return tuple(Timed(Generation(**each["generation"]), each["first_token"], tuple(each["gaps"])) for each in turns)
 
 
+class _WatchedPass:
+    """Pass in progress. order: of its questions; verdict: why it ends before the last one."""
+
+    def __init__(self, job: PassRequest, tell: Watch) -> None:
+        self._job, self._tell, self.order = job, tell, interleaved(job.questions)
+        self.verdict: Verdict | None = None
+
+    def numbered(self, cases: Sequence[PromptRuns]) -> list[PromptRuns]:
+        """Return cases in the order of the request, with its numbers."""
+        found = [replace(case, number=self.order[case.number - 1] + 1) for case in cases]
+        return sorted(found, key=lambda case: case.number)
+
+    def go_on(self, measured: Sequence[PromptRuns]) -> bool:
+        """Tell the figures so far, and return whether to measure the next question."""
+        cases, leaders = self.numbered(measured), self._job.leaders
+        self._tell(figures(cases))
+        if leaders and len(cases) < len(self._job.questions):
+            self.verdict = judge(cases, leaders)
+        return self.verdict is None
+
+
 def run_pass(job: PassRequest, tell: Watch = lambda _: None) -> MeasuredPass:
     """Run a pass in this process. tell: receives `figures` after each question. Raise the errors of `Bundle.open`,
     `measure` and `measure_costs`."""
@@ -149,23 +170,12 @@ def run_pass(job: PassRequest, tell: Watch = lambda _: None) -> MeasuredPass:
     if job.baseline is not None:
         baseline = Bundle.open(job.baseline, engine=job.engine, threads=job.threads)
     turns: dict[str, Any] = {"repeats": 1, "first_run": job.number - 1, "learning": True}
-    verdicts: list[Verdict] = []
-    order = interleaved(job.questions)
-
-    def numbered(cases: Sequence[PromptRuns]) -> list[PromptRuns]:
-        found = [replace(case, number=order[case.number - 1] + 1) for case in cases]
-        return sorted(found, key=lambda case: case.number)
-
-    def go_on(measured: Sequence[PromptRuns]) -> bool:
-        cases = numbered(measured)
-        tell(figures(cases))
-        if job.leaders and len(cases) < len(job.questions) and (verdict := judge(cases, job.leaders)) is not None:
-            verdicts.append(verdict)
-        return not verdicts
-
-    questions = [job.questions[index] for index in order]
-    measured = measure(bundle, questions, chat=bundle.chat_template, baseline=baseline, go_on=go_on, **turns, **options)
-    cases = numbered(measured)
+    watched = _WatchedPass(job, tell)
+    questions = [job.questions[index] for index in watched.order]
+    measured = measure(
+        bundle, questions, chat=bundle.chat_template, baseline=baseline, go_on=watched.go_on, **turns, **options
+    )
+    cases = watched.numbered(measured)
     context = max(1, min(mean_context(cases), bundle.manifest.max_length - 2))
     asks = any(question.category is not None for question in job.questions)
     return MeasuredPass(
@@ -178,8 +188,8 @@ def run_pass(job: PassRequest, tell: Watch = lambda _: None) -> MeasuredPass:
         conversation=(TEMPLATE if bundle.chat_template else PLAIN) if asks else None,
         memory=memory,
         context=context,
-        costs=None if verdicts else _costs(bundle, context),
-        dropped=verdicts[0] if verdicts else None,
+        costs=None if watched.verdict else _costs(bundle, context),
+        dropped=watched.verdict,
         versions=library_versions(bundle.entry.backend),
         pictures=image_quality(open_bundle(Path(job.bundle), verify=False).proof, bundle.engine_name),
     )

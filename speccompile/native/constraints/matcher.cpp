@@ -125,7 +125,7 @@ size_t Matcher::accept_tokens(const int64_t* tokens, size_t count) {
       if (is_stop(tokens[number])) return number + 1;
       next_.reset();
       if (!consume(tokens[number])) {
-        has_failed_ = allows_any();  // then it was not chosen among those: better an end than no progress
+        has_failed_ = allows_any();  // where none is allowed, the token was not chosen among allowed ones: the text ends
         return number;
       }
       if (parser_.is_complete()) return number + 1;

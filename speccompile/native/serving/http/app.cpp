@@ -44,7 +44,7 @@ class Ready {
   std::shared_ptr<Descriptor> descriptor_;
 };
 
-// Cancels requests whatever ends their answer: those that have ended do not mind.
+// Cancels requests when their answer ends for any reason, which changes nothing for ended requests.
 struct Cancelling {
   const Requests& requests;
   ~Cancelling() {
@@ -138,7 +138,7 @@ void App::route(Exchange& exchange) {
   if (!read_route(exchange)) throw no_route(head, 404);
 }
 
-// Whom browsers let in from pages of other origins (CORS). Return whether the request was only about that.
+// Say which origins may read the answer (CORS). Return whether the request only asked for that (a preflight).
 bool App::answer_origin(Exchange& exchange) const {
   const RequestHead& head = exchange.head;
   const std::string* const origin = head.find("origin");

@@ -29,10 +29,10 @@ std::string path_argument(const Arguments& given, size_t place, const char* name
   return std::to_string(found->integer());
 }
 
-// A value that stands for undefined ones, where there is any.
+// Return the default in place of an undefined value, if there is one.
 Value or_default(Value value, const Value* otherwise) { return value.is_undefined() && otherwise && !otherwise->is_none() ? *otherwise : value; }
 
-// By what a filter compares: an attribute, and texts without regard to their case.
+// Return what a filter compares: an attribute of the value, a text in lower case if case is ignored.
 Value key_of(const Value& value, const std::string& path, bool ignores_case, Budget& budget) {
   const Value found = at_path(value, path, budget);
   return ignores_case && found.is_text() ? Value(lower(found.text())) : found;
@@ -50,7 +50,7 @@ Values sorted(Values values, const std::string& path, bool ignores_case, bool is
   return found;
 }
 
-// By several attributes, with commas between them: a list of them is compared even where it is one.
+// Sort by attributes with commas between them: they are compared as a list, even a single one.
 Value sort(const Value& value, const Arguments& given, Budget& budget) {
   const bool is_reverse = flag_argument(given, 0, "reverse", false), minds_case = flag_argument(given, 1, "case_sensitive", false);
   const std::string paths = path_argument(given, 2);
