@@ -14,7 +14,7 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--help"], "received '--help', expected a folder, or nothing"),
+        (["--halp"], "received '--halp', expected a folder, or nothing"),
         (["FOLDER", "x86_64", "riscv64"], "received the machine 'riscv64', expected x86_64 or aarch64"),
     ],
 )
