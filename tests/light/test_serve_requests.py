@@ -99,7 +99,7 @@ def test_what_is_wrong_is_named(server, path, body, param, words):
 
 @pytest.mark.parametrize("body", [
     b"", b"{", b"[1", b"nul", b"\xff\xfe", b'{"prompt": NaN}', b'{"a": 1e400', b"[" * 9000,
-    b'{"prompt": ' + b"9" * 5000 + b"}", b'{"y": -1e400}',
+    b'{"prompt": ' + b"9" * 5000 + b"}", b'{"y": -1e400}', b'{"a":' * 501 + b"1" + b"}" * 501,
 ])  # fmt: skip
 def test_what_is_no_json_is_refused(server, body):
     answered = server.ask("POST", COMPLETIONS, body)

@@ -42,25 +42,12 @@ def end(running: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[i
 
 
 LIMITS = ("--header-bytes", 2048, "--headers", 20, "--header-seconds", 0.4, "--body-seconds", 0.6, "--connections", 6)
-MORE_REFUSED = {
-    "two lengths": (POST + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", b"400"),
-    "another coding": (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n", b"501"),
-    "a length below zero": (POST + b"Content-Length: -1\r\n\r\n", b"400"),
+BY_SIZE = {
     "a length of many digits": (POST + b"Content-Length: " + b"9" * 20 + b"\r\n\r\n", b"413"),
-    "a greeting of TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"400"),
     "a large length": (POST + b"Content-Type: application/json\r\nContent-Length: 99999999\r\n\r\n", b"413"),
     "a large chunk": (POST + b"Transfer-Encoding: chunked\r\n\r\nfffffff\r\n", b"413"),
-    "a chunk without size": (POST + b"Transfer-Encoding: chunked\r\n\r\n\r\n", b"400"),
-    "a chunk that is longer": (POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n", b"400"),
-    "lines without CR": (b"GET /health HTTP/1.1\nHost: x\n\n", b"400"),
-    "a folded header": (GET + b"X: a\r\n b\r\n\r\n", b"400"),
-    "a blank before the colon": (GET + b"X : a\r\n\r\n", b"400"),
-    "a control": (GET + b"X: a\x00b\r\n\r\n", b"400"),
-    "two hosts": (GET + b"Host: y\r\n\r\n", b"400"),
-    "no host": (b"GET /health HTTP/1.1\r\n\r\n", b"400"),
-    "a method of signs": (b"G@T /health HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
-    "bytes in the target": (b"GET /h\xc3\xa9 HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
-}  # fmt: skip
+}
+"""Bodies beyond a limit, which Python's server answers without an end of the connection, or waits for."""
 
 
 def told(server: Running, sent: bytes) -> bytes:
@@ -78,9 +65,9 @@ def test_hostile_requests_are_refused_and_others_are_answered(native):
         for name, (sent, status, said) in REFUSED.items():
             got = told(server, sent)
             assert got.startswith(b"HTTP/1.1 " + status + b" "), (name, got)
-            assert name == "another protocol" or said in got, (name, got)
+            assert said in got, (name, got)
             assert b"connection: close" in got.lower()
-        for name, (sent, status) in MORE_REFUSED.items():
+        for name, (sent, status) in BY_SIZE.items():
             got = told(server, sent)
             assert got.startswith(b"HTTP/1.1 " + status + b" "), (name, got)
         for name, sent in TAKEN.items():

@@ -194,7 +194,7 @@ def test_both_refuse_what_is_no_json(servers, body):
 
 def test_both_refuse_bytes_and_numbers_that_json_lacks_in_the_same_words(servers):
     for body in (b'{"prompt": "\xff"}', b'{"y": "\xc3"}', b'{"x": [1, -1e999], "prompt": "x"}', b'{"y": 1e400}',
-                 b"[" * 9000, b'{"prompt": ' + b"9" * 5000 + b"}"):  # fmt: skip
+                 b"[" * 9000, b'{"prompt": ' + b"9" * 5000 + b"}", b"[" * 502 + b"]" * 502):  # fmt: skip
         one, other = (servers[kind, "greedy"].ask("POST", COMPLETIONS, body) for kind in KINDS)
         assert (other.status, other.error) == (one.status, one.error)
         assert (one.status, one.error["code"]) == (400, "invalid_json")
@@ -237,8 +237,7 @@ def test_both_turn_texts_into_tokens_alike(servers, body):
 def test_both_route_alike(servers, method, path):
     one, other = (servers[kind, "greedy"].ask(method, path) for kind in KINDS)
     assert (other.status, plain(other.json)) == (one.status, plain(one.json))
-    allowed = [{*(answer.headers["Allow"] or "").split(", ")} for answer in (one, other)]
-    assert allowed[0] == allowed[1]
+    assert one.headers["Allow"] == other.headers["Allow"]
 
 
 def test_metrics_have_the_names_of_pythons(servers):

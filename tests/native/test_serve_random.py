@@ -57,8 +57,6 @@ ENGINES = re.compile(
 
 
 class Requests:
-    """Draws requests, but none with numbers beyond 64 bits for a chat template, which C++ refuses."""
-
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
 
@@ -71,8 +69,7 @@ class Requests:
             "/tokenize": {"prompt": "dé </s>"}, "/detokenize": {"tokens": [1, 257]},
         }[path]  # fmt: skip
         for name in random.sample([*schema["properties"], *fields.UNSUPPORTED], random.randint(0, 1)):
-            if name != "chat_template_kwargs":
-                body[name] = random.choice(VALUES)
+            body[name] = random.choice(VALUES)
         for each in random.sample(ASKED, random.randint(0, 3)):
             body |= each
         for _ in range(random.choice([0, 0, 1])):

@@ -205,5 +205,5 @@ async def _not_routed(http: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status, what = error.status_code, f"{http.method} {http.scope['path'][:80]}: {error.detail}"
     kind = NOT_FOUND if status == 404 else INVALID
-    refused = RequestError(what, status=status, kind=kind, headers=dict(error.headers or {}))
-    return Json(refused.to_json(), status_code=refused.status, headers=refused.headers)
+    headers = {name: ", ".join(sorted(value.split(", "))) for name, value in (error.headers or {}).items()}
+    return Json(RequestError(what, status=status, kind=kind).to_json(), status_code=status, headers=headers)

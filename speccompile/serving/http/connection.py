@@ -19,14 +19,13 @@ from uvicorn.server import ServerState
 from speccompile.serving.http.connection_limits import RESERVED_PATHS, ConnectionLimits, Connections
 from speccompile.serving.http.errors import INVALID, UNAVAILABLE, RequestError
 from speccompile.serving.http.json_text import dumps
-from speccompile.serving.http.request_head import checked_head
+from speccompile.serving.http.received import Received
+from speccompile.serving.http.request_head import path_of
 
 _UNANSWERED = (h11.IDLE, h11.SEND_RESPONSE)
 """States in which no answer has begun."""
 _LONGEST = 200
 """Maximum number of characters of h11's message in an answer."""
-_MOST_CHUNK = 0xFFFF_FFFF
-"""Largest size of a chunk: more is no body of anyone's, and would be waited for until its time has passed."""
 _RESERVE_SECONDS = 2.0
 """Seconds for the headers of a connection of the reserve."""
 
@@ -171,6 +170,7 @@ class _CheckedConnection(h11.Connection):
         super().__init__(h11.SERVER, limits.header_bytes)
         self._limits, self.is_reserve = limits, False
         self.refused = (400, "")
+        self._receive_buffer = self._received = Received(limits.header_bytes)
 
     def receive_data(self, data: bytes) -> None:
         """Add what has come, without empty lines before a request: some clients send one behind a body."""
@@ -187,25 +187,25 @@ class _CheckedConnection(h11.Connection):
 
     def next_event(self) -> Any:
         """Return the next event. Raise h11.RemoteProtocolError, and keep its status."""
+        self._received.in_body = self.their_state is h11.SEND_BODY
         try:
             event = super().next_event()
             if isinstance(event, h11.Request):
                 self._check(event)
-                event = checked_head(event)
-            self._check_chunk()
+                event = h11.Request(
+                    method=event.method, target=path_of(event.target), headers=event.headers,
+                    http_version=event.http_version,
+                )  # fmt: skip
         except h11.RemoteProtocolError as error:
             said, status = str(error)[:_LONGEST], error.error_status_hint
+            if said.startswith("malformed chunk footer"):
+                said = "a chunk is longer than its size says"
             if status == 431:
                 said = f"the line and headers of a request take more than {self._limits.header_bytes} bytes: the limit "
                 said += "header_bytes"
             self.refused = (status, said)
             raise
         return event
-
-    def _check_chunk(self) -> None:
-        if getattr(self._reader, "_bytes_in_chunk", 0) > _MOST_CHUNK:
-            said = "the size of a chunk is no number of one to eight hexadecimal digits"
-            raise h11.RemoteProtocolError(said, error_status_hint=400)
 
     def _check(self, request: h11.Request) -> None:
         size = len(request.target) + sum(len(name) + len(value) + 4 for name, value in request.headers)

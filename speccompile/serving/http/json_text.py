@@ -7,6 +7,8 @@ from typing import Any, NoReturn
 
 from speccompile.serving.http.errors import RequestError
 
+_DEEPEST = 500
+"""Lists and objects around a value: as many as the runtime in C++ takes."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """Escape of one half of a surrogate pair, as JSON writes it."""
 
@@ -26,9 +28,20 @@ def parse(data: bytes) -> Any:
     except ValueError as error:  # invalid JSON, or a number with too many digits
         said, _, _ = str(error).partition("; use sys.")  # Python's hint is of no use to a client
         raise RequestError(f"the body is no JSON: {said}", code="invalid_json") from None
+    if text.count("[") + text.count("{") > _DEEPEST:
+        _check_depth(value)
     if _SURROGATE.search(text):
         _check_unicode(value)
     return value
+
+
+def _check_depth(value: Any) -> None:
+    inside = [value]
+    for _ in range(_DEEPEST + 1):
+        groups = [each for each in inside if isinstance(each, dict | list)]
+        inside = [value for each in groups for value in (each.values() if isinstance(each, dict) else each)]
+    if inside:
+        raise RequestError("the body is nested too deeply", code="invalid_json")
 
 
 def _check_unicode(body: Any) -> None:

@@ -38,8 +38,11 @@ class Exchange {
   void end_events();
   // See `Channel::wait_for`.
   void wait_for(int descriptor) { channel_.wait_for(descriptor); }
-  // Return whether another request may follow: not behind a body that was not read.
-  bool is_kept() const { return !is_last_ && (has_read_ || (head.length && *head.length == 0)); }
+  // Return whether another request may follow: not behind a large body that was not read, or a part of one, or one that the client
+  // holds back.
+  bool is_kept() const { return !is_last_ && (has_read_ || (!has_begun_ && !head.expects_continue && (!head.length || *head.length <= kMostSkipped))); }
+  // Skip a body that was not read. Return whether another request may follow.
+  bool finish();
   // The status of the answer, 0 as long as none has begun.
   int status() const { return status_; }
 
@@ -50,10 +53,11 @@ class Exchange {
   std::string top(int status, const std::string& type, const Headers& more);
   void send_part(const std::string& part);
 
+  static constexpr int64_t kMostSkipped = 1 << 16;
   const bool is_last_;
   Channel& channel_;
   const std::function<void()> on_whole_;
-  bool has_read_ = false;
+  bool has_begun_ = false, has_read_ = false;  // reading of the body, and its end
   int status_ = 0;
 };
 

@@ -39,13 +39,14 @@ RequestError too_large(int64_t most) {
 
 RequestError malformed(const std::string& what) { return {400, what, "", "connection_refused"}; }
 
-bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 && c != '\r' && c != '\n'; }
+bool is_blank(char c) { return static_cast<unsigned char>(c) <= 0x20 && c != '\r' && c != '\n'; }
 
 int64_t chunk_size(const std::string& line) {
   constexpr size_t kMostDigits = 8, kMostZeros = 12;
   const size_t digits = std::min(line.find_first_not_of("0123456789abcdefABCDEF"), line.size());
   const size_t zeros = digits ? std::min(line.find_first_not_of('0'), digits - 1) : 0;
-  const bool has_end = digits == line.size() || line[digits] == ';' || line[digits] == ' ' || line[digits] == '\t';
+  const size_t behind = std::min(line.find_first_not_of(" \t", digits), line.size());
+  const bool has_end = behind == line.size() || line[behind] == ';';
   if (!digits || zeros > kMostZeros || digits - zeros > kMostDigits || !has_end) throw malformed("the size of a chunk is no number of one to eight hexadecimal digits");
   return std::stoll(line.substr(0, digits), nullptr, 16);
 }
@@ -102,7 +103,7 @@ RequestHead Channel::read_head(double seconds) {
   while (held_.size() == at_) fill(deadline, "headers", seconds);
   constexpr char kTlsHandshake = 0x16;  // which has no line, and its client would wait for the end of the time for headers
   if (held_[at_] == kTlsHandshake) throw malformed("the request is no HTTP: TLS is left to a proxy in front of this server");
-  if (is_control(held_[at_])) throw malformed("the first line of the request is not METHOD TARGET VERSION");
+  if (is_blank(held_[at_])) throw malformed("the first line of the request is not METHOD TARGET VERSION");
   while (true) {
     std::string next = line(deadline, "headers", seconds, room);
     if (next.empty() && lines.empty()) continue;  // some clients send an empty line behind a body

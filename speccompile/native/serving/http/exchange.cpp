@@ -34,10 +34,21 @@ const char* phrase_of(int status) {
 }  // namespace
 
 std::string Exchange::read_body(int64_t most) {
+  has_begun_ = true;
   std::string body = channel_.read_body(head, most);
   has_read_ = true;
   on_whole_();
   return body;
+}
+
+bool Exchange::finish() {
+  if (!is_kept()) return false;
+  try {
+    if (!has_read_) channel_.read_body(head, kMostSkipped);
+    return true;
+  } catch (const RequestError&) {  // an answer has been given
+    return false;
+  }
 }
 
 std::string Exchange::top(int status, const std::string& type, const Headers& more) {
@@ -46,10 +57,7 @@ std::string Exchange::top(int status, const std::string& type, const Headers& mo
   if (!type.empty()) found += "Content-Type: " + type + "\r\n";
   for (const Headers* const list : {static_cast<const Headers*>(&headers), &more})
     for (const auto& [name, value] : *list) found += name + ": " + value + "\r\n";
-  if (!is_kept())
-    found += "Connection: close\r\n";
-  else if (!head.is_new)
-    found += "Connection: keep-alive\r\n";
+  if (!is_kept()) found += "Connection: close\r\n";
   return found;
 }
 

@@ -92,12 +92,12 @@ void read_length(RequestHead& head) {
   head.length = std::stoll(length->size() > kMostDigits ? std::string(kMostDigits, '9') : *length);  // beyond any limit
 }
 
-// Return whether a word is in the lists of all headers Connection.
-bool has_connection(const RequestHead& head, const char* word) {
-  const auto is_word = [word](const std::string& each) { return strcasecmp(trimmed(each, " \t").c_str(), word) == 0; };
+// Return whether a word in the lists of all headers Connection is "close".
+bool is_last(const RequestHead& head) {
+  const auto is_close = [](const std::string& each) { return strcasecmp(trimmed(each, " \t").c_str(), "close") == 0; };
   return std::any_of(head.headers.begin(), head.headers.end(), [&](const auto& header) {
     const std::vector<std::string> words = split(header.first == "connection" ? header.second : "", ',');
-    return std::any_of(words.begin(), words.end(), is_word);
+    return std::any_of(words.begin(), words.end(), is_close);
   });
 }
 
@@ -121,7 +121,7 @@ RequestHead parse_head(const std::vector<std::string>& lines, const ConnectionLi
     throw malformed("the request has more than " + std::to_string(limits.headers) + " headers: the limit headers");
   if (!only(head, "host") && head.is_new) throw malformed("the request has no header Host");
   read_length(head);
-  head.is_kept = head.is_new ? !has_connection(head, "close") : has_connection(head, "keep-alive");
+  head.is_kept = head.is_new && !is_last(head);  // Python's server keeps no connection of HTTP/1.0 either
   if (const std::string* const expected = head.find("expect")) {
     if (strcasecmp(expected->c_str(), "100-continue") != 0) throw malformed("the header Expect is not 100-continue", 417);
     head.expects_continue = head.is_new;

@@ -93,7 +93,7 @@ class Connection {
                       [this] { shared_->connections.enter(place_, Connections::State::kAnswering); });
     shared_->app.handle(exchange);
     log(head, exchange.status());
-    if (!exchange.is_kept()) {
+    if (!exchange.finish()) {
       linger();
       return false;
     }

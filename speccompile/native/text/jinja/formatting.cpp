@@ -94,6 +94,7 @@ class Formatter {
   }
 
   std::string written(const Conversion& how, const Value& value) const {
+    if (how.type != 's' && how.type != 'r') value.calculable();
     switch (how.type) {
       case 's': return padded(how, "", cut(is_markup_ ? escaped(value) : value.str(), how.precision), false);
       case 'r': return padded(how, "", cut(is_markup_ ? escaped(value.repr()) : value.repr(), how.precision), false);

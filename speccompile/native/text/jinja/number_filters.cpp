@@ -88,7 +88,7 @@ Value integer(const Value& value, const Arguments& given, Budget& /*budget*/) {
   const Value* const own = given.find(0, "default");
   const Value otherwise = own ? *own : Value(int64_t{0});
   const int64_t base = integer_argument(given, 1, "base", 10);
-  if (defined(value).is_whole()) return value.integer();
+  if (defined(value).calculable().is_whole()) return value.integer();
   if (value.is(Value::Kind::kReal)) {
     if (std::isinf(value.real())) throw TemplateError{"cannot convert float infinity to integer"};
     const std::optional<int64_t> found = truncated(value.real());
@@ -106,7 +106,7 @@ Value integer(const Value& value, const Arguments& given, Budget& /*budget*/) {
 
 Value real(const Value& value, const Arguments& given, Budget& /*budget*/) {
   const Value* const otherwise = given.find(0, "default");
-  if (defined(value).is_number()) return value.real();
+  if (defined(value).calculable().is_number()) return value.real();
   const std::optional<double> found = value.is_text() ? parsed_real(number_text(value)) : std::nullopt;
   if (found) return *found;
   return otherwise ? *otherwise : Value(0.0);
@@ -115,7 +115,7 @@ Value real(const Value& value, const Arguments& given, Budget& /*budget*/) {
 Value round(const Value& value, const Arguments& given, Budget& /*budget*/) {
   const int64_t digits = std::max<int64_t>(-15, std::min<int64_t>(integer_argument(given, 0, "precision", 0), 15));
   const Value* const way = given.find(1, "method");
-  const double by = std::pow(10.0, static_cast<double>(digits)), number = defined(value).real() * by;
+  const double by = std::pow(10.0, static_cast<double>(digits)), number = defined(value).calculable().real() * by;
   const std::string name = !way ? "common" : way->is_text() ? way->text() : "";
   if (name != "common" && name != "ceil" && name != "floor") throw TemplateError{"method must be common, ceil or floor"};
   if (!value.is_number()) throw TemplateError{std::string("type ") + value.type() + " doesn't define __round__ method"};
@@ -130,7 +130,7 @@ Value round(const Value& value, const Arguments& given, Budget& /*budget*/) {
 }
 
 Value absolute(const Value& value, const Arguments& /*given*/, Budget& budget) {
-  if (!defined(value).is_number()) throw TemplateError{std::string("bad operand type for abs(): '") + value.type() + "'"};
+  if (!defined(value).calculable().is_number()) throw TemplateError{std::string("bad operand type for abs(): '") + value.type() + "'"};
   if (!value.is_whole()) return std::fabs(value.real());
   return value.integer() < 0 ? binary("-", int64_t{0}, value, budget) : Value(value.integer());
 }

@@ -154,11 +154,25 @@ const Value& defined(const Value& value) {
   return value;
 }
 
+int64_t length_of(const Value& value) {
+  switch (value.kind()) {
+    case Value::Kind::kUndefined: return 0;
+    case Value::Kind::kText:
+      return std::count_if(value.text().begin(), value.text().end(), [](char c) { return !unicode::continues(c); });
+    case Value::Kind::kList:
+    case Value::Kind::kTuple:
+    case Value::Kind::kRange:
+    case Value::Kind::kView: return static_cast<int64_t>(value.values().size());
+    case Value::Kind::kDict: return static_cast<int64_t>(value.dict().items().size());
+    default: throw TemplateError{std::string("object of type '") + value.type() + "' has no len()"};
+  }
+}
+
 Value binary(const std::string& name, const Value& left, const Value& right, Budget& budget) {
   defined(left);
   if (name == "%" && left.is_text()) return formatted(left, right, budget);
-  defined(right);
-  if (left.is_number() && right.is_number()) return arithmetic(name, left, right);
+  defined(right).calculable();
+  if (left.calculable().is_number() && right.is_number()) return arithmetic(name, left, right);
   if (name == "+") return added(left, right, budget);
   if (name == "*" && (left.is_text() || left.is_list()) && right.is_whole()) return repeated(left, right.integer(), budget);
   if (name == "*" && (right.is_text() || right.is_list()) && left.is_whole()) return repeated(right, left.integer(), budget);
@@ -166,8 +180,8 @@ Value binary(const std::string& name, const Value& left, const Value& right, Bud
 }
 
 bool is_less(const Value& left, const Value& right, const char* sign) {
-  defined(left);
-  defined(right);
+  defined(left).calculable();
+  defined(right).calculable();
   if (left.is_whole() && right.is_whole()) return left.integer() < right.integer();
   if (left.is_number() && right.is_number()) return left.real() < right.real();
   if (left.is_text() && right.is_text()) return left.text() < right.text();

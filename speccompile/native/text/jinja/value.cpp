@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "../unicode.h"
-
 namespace spc::jinja {
 namespace {
 
@@ -89,6 +87,17 @@ Value Value::name_space(Dict values) {
   return made;
 }
 
+Value Value::big(std::string digits) {
+  Value made(std::move(digits));
+  made.kind_ = Kind::kBig;
+  return made;
+}
+
+const Value& Value::calculable() const {
+  if (is(Kind::kBig)) throw TemplateError{"it calculates with an integer of more than 64 bits, which is not supported here"};
+  return *this;
+}
+
 Value Value::markup(std::string text) {
   Value made(std::move(text));
   made.is_markup_ = true;
@@ -141,7 +150,7 @@ Value Value::of(const Json& json) {
     case Json::Type::kNull: return {};
     case Json::Type::kBool: return json.boolean();
     case Json::Type::kInteger: return json.integer();
-    case Json::Type::kBig: throw TemplateError{"it has integers of more than 64 bits"};
+    case Json::Type::kBig: return big(json.text());
     case Json::Type::kNumber: return json.number();
     case Json::Type::kText: return json.text();
     case Json::Type::kList: {
@@ -198,8 +207,10 @@ bool Value::equals(const Value& other) const {
 bool Value::equals(const Value& other, Walk& walk) const {
   const Walk::Step step(walk);
   if (is_number() && other.is_number()) return is_whole() && other.is_whole() ? integer_ == other.integer_ : real() == other.real();
+  if (is(Kind::kReal)) other.calculable();
+  if (other.is(Kind::kReal)) calculable();
   if (kind_ != other.kind_) return false;
-  if (is_text()) return text() == other.text();
+  if (is_text() || is(Kind::kBig)) return text() == other.text();
   if (is_list() || is(Kind::kRange)) {
     const Values &one = values(), &two = other.values();
     return one.size() == two.size() && std::equal(one.begin(), one.end(), two.begin(), [&walk](const Value& left, const Value& right) { return left.equals(right, walk); });
@@ -244,6 +255,7 @@ void Value::write(std::string& to, Walk& walk) const {
     case Kind::kNone: to += "None"; break;
     case Kind::kBool: to += integer_ ? "True" : "False"; break;
     case Kind::kInteger: to += std::to_string(integer_); break;
+    case Kind::kBig: to += text(); break;
     case Kind::kReal: to += Json(real_).repr(); break;
     case Kind::kText: to += is_markup_ ? "Markup(" + python_repr(text()) + ")" : python_repr(text()); break;
     case Kind::kList:
@@ -285,6 +297,7 @@ Json Value::json(Walk& walk) const {
     case Kind::kNone: return {};
     case Kind::kBool: return integer_ != 0;
     case Kind::kInteger: return integer_;
+    case Kind::kBig: return Json::big(text());
     case Kind::kReal: return real_;
     case Kind::kText: return text();
     case Kind::kList:
@@ -306,7 +319,7 @@ Json Value::json(Walk& walk) const {
 }
 
 const char* Value::type() const {
-  static constexpr const char* kTypes[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple", "dict", "Namespace", "function", "generator", "range", "dict view"};
+  static constexpr const char* kTypes[] = {"Undefined", "NoneType", "bool", "int", "int", "float", "str", "list", "tuple", "dict", "Namespace", "function", "generator", "range", "dict view"};
   return kTypes[static_cast<size_t>(kind_)];
 }
 
@@ -328,20 +341,6 @@ Values iterated(const Value& value) {
     default: throw TemplateError{std::string("'") + value.type() + "' object is not iterable"};
   }
   return found;
-}
-
-int64_t length_of(const Value& value) {
-  switch (value.kind()) {
-    case Value::Kind::kUndefined: return 0;
-    case Value::Kind::kText:
-      return std::count_if(value.text().begin(), value.text().end(), [](char c) { return !unicode::continues(c); });
-    case Value::Kind::kList:
-    case Value::Kind::kTuple:
-    case Value::Kind::kRange:
-    case Value::Kind::kView: return static_cast<int64_t>(value.values().size());
-    case Value::Kind::kDict: return static_cast<int64_t>(value.dict().items().size());
-    default: throw TemplateError{std::string("object of type '") + value.type() + "' has no len()"};
-  }
 }
 
 }  // namespace spc::jinja

@@ -49,7 +49,8 @@ using Function = std::function<Value(const Arguments&)>;
 
 class Value {
  public:
-  enum class Kind { kUndefined, kNone, kBool, kInteger, kReal, kText, kList, kTuple, kDict, kNamespace, kFunction, kGenerator, kRange, kView };
+  // kBig: an integer beyond int64, which is written and not calculated with; `text()` has its digits.
+  enum class Kind { kUndefined, kNone, kBool, kInteger, kBig, kReal, kText, kList, kTuple, kDict, kNamespace, kFunction, kGenerator, kRange, kView };
 
   Value() = default;  // None
   Value(bool value) : kind_(Kind::kBool), integer_(value) {}
@@ -62,6 +63,7 @@ class Value {
   Value(Function value) : kind_(Kind::kFunction), function_(std::make_shared<const Function>(std::move(value))) {}
   static Value list(Values values, bool is_tuple = false);
   static Value name_space(Dict values);
+  static Value big(std::string digits);
   // A text that the filters `safe` and `escape` have given: what is added to it is escaped, as by markupsafe.
   static Value markup(std::string text);
   // Result of filters such as map: it can be iterated once, is true though empty, and has no length.
@@ -98,6 +100,8 @@ class Value {
   Values taken(size_t most) const;
   Dict& changed() const { return *dict_; }  // of a namespace
   std::weak_ptr<Dict> watched() const { return dict_; }
+  // Return the value. Throws TemplateError for an integer beyond int64.
+  const Value& calculable() const;
   // Throws TemplateError if it is no function.
   Value call(const Arguments& arguments) const;
   const std::string& why() const { return *text_; }  // of an undefined value
