@@ -224,7 +224,7 @@ inline constexpr int64_t kLosingRounds = 4;
 inline constexpr int64_t kMemory = 20;
 inline constexpr int64_t kLongMemory = 100;
 inline constexpr double kLargestUnit = 1000000.0;
-inline constexpr double kPriorWeight = 7.0;
+inline constexpr double kPriorWeight = 10.0;
 inline constexpr double kPriorAcceptance = 0.8;
 
 // speccompile.runtime.rounds.speedup_model

@@ -11,7 +11,7 @@ MEMORY = 20
 LONG_MEMORY = 100
 """Number of rounds of all texts that count."""
 
-PRIOR_WEIGHT = 7.0
+PRIOR_WEIGHT = 10.0
 """Weight, in rounds of the current text, of what other texts have shown."""
 
 PRIOR_ACCEPTANCE = 0.8
