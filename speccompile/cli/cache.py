@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from speccompile.cli.words import counted
+
 if TYPE_CHECKING:
     from speccompile.bundle.cache import Entry, FolderCache
     from speccompile.bundle.result_cache import ResultCache
@@ -166,7 +168,7 @@ def _json(entry: "Entry") -> dict[str, Any]:
 
 
 def total(entries: "Sequence[Entry]", word: str) -> str:
-    return f"{len(entries)} {word}{'' if len(entries) == 1 else 's'}, {sum(each.size for each in entries) / 1e6:.1f} MB"
+    return f"{counted(len(entries), word)}, {sum(each.size for each in entries) / 1e6:.1f} MB"
 
 
 def _line(entry: "Entry") -> str:
@@ -178,8 +180,7 @@ def _age(seconds: float) -> str:
     for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
-    shown = f"{max(seconds, 0):.0f}"
-    return f"{shown} second{'' if shown == '1' else 's'}"
+    return counted(round(max(seconds, 0)), "second")
 
 
 def _engine(key: dict[str, Any], _entry: "Entry") -> str:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.cli.words import counted
 from speccompile.errors import SpeccompileError, UsageError
 from speccompile.progress import LOGGER
 
@@ -85,8 +86,9 @@ def summary(generation: "Generation") -> str:
     speedup = f", {faster:.2f}x autoregressive (estimated)" if faster is not None else ""
     spent = generation.encode_seconds
     encoded = "" if spent is None else f", pictures encoded in {spent:.2f} s"
+    tokens = counted(len(generation.token_ids), "new token")
     return (
-        f"{len(generation.token_ids)} new tokens in {generation.rounds} {generation.mode} rounds{accepted}, "
+        f"{tokens} in {counted(generation.rounds, f'{generation.mode} round')}{accepted}, "
         f"{generation.tokens_per_second:.1f} tokens/s{speedup}{encoded}, finish reason {generation.finish_reason}{seed}"
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from speccompile.bundle.cache import BUNDLES, FOLDER, cache_folder
+from speccompile.bundle.cache import BUNDLES, FOLDER, PART, cache_folder
 from speccompile.errors import BuildError
 from speccompile.machine.resource_errors import is_disk_full, out_of_memory_message, tightest_memory_limit
 from speccompile.machine.system import ADDRESS_SPACE, MemoryLimit, memory_limits
@@ -33,7 +33,8 @@ class AvailableResources:
 def find_resources(output: Path) -> AvailableResources:
     """Return the resources of this machine for a build into `output`."""
     resolved = output.resolve()
-    folder = next(each for each in (resolved, *resolved.parents) if each.is_dir())
+    # An entry of the cache has a name of its own until it is done.
+    folder = next(each for each in (resolved, *resolved.parents) if each.is_dir() and each.suffix != PART)
     return AvailableResources(folder, shutil.disk_usage(folder).free, tuple(memory_limits()))
 
 

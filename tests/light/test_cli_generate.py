@@ -92,7 +92,7 @@ def test_the_summary_goes_to_stderr(folder, capsysbinary):
         assert summary.endswith(" tokens/s, finish reason length")
         with pytest.raises(SystemExit):
             main(["generate", str(folder), "--prompt", "def", "--max-new-tokens", "1"])
-        assert "1 new tokens in 0 speculative rounds, " in capsysbinary.readouterr().err.decode()
+        assert "1 new token in 0 speculative rounds, " in capsysbinary.readouterr().err.decode()
         with pytest.raises(SystemExit):
             main(["generate", str(folder), "--prompt", "def", "--max-new-tokens", "40"])
         summary = capsysbinary.readouterr().err.decode()

@@ -191,6 +191,12 @@ def test_a_bundle_in_the_cache_is_told_the_variable_of_the_cache(room, monkeypat
     assert "set $SPECCOMPILE_CACHE_DIR to a folder on another disk" in caught.value.hint
 
 
+def test_an_entry_of_the_cache_is_told_by_its_folder(tmp_path):
+    entry = tmp_path / f".{'0' * 64}.1-00000000.part"
+    entry.mkdir()
+    assert find_resources(entry / "bundle").folder == tmp_path.resolve()
+
+
 @pytest.mark.parametrize(
     ("limit", "message"),
     [

@@ -238,6 +238,16 @@ def test_what_is_no_model_is_refused(lines: Lines, tmp_path: Path) -> None:
         lines.ask("external_data", str(file))
 
 
+def test_nothing_is_left_of_a_result_that_cannot_be_kept(lines: Lines, tmp_path: Path) -> None:
+    key, found = {"engine": "x"}, {"widths": [2, 3]}
+    lines.ask("keep", key, found=found)
+    (kept,) = (tmp_path / "cache" / "checked").iterdir()
+    kept.unlink()
+    kept.mkdir()  # nothing can be renamed to it
+    lines.ask("keep", key, found=found)
+    assert [*kept.parent.iterdir()] == [kept]
+
+
 def test_what_was_found_out_is_shared(lines: Lines, tmp_path: Path) -> None:
     keys = [{"format": 1, "engine": "größe", "threads": None, "kernels": ["avx2", ""]}, {"engine": "x", "threads": 2}]
     found = {"widths": [2, 3], "differing": [], "largest": 1.25e-7}

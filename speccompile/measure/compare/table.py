@@ -94,9 +94,10 @@ def head_lines(comparison: ComparisonReport) -> list[str]:
     where = comparison.processor or "an unknown processor"
     given = {name: value for name, value in options.items() if name not in _SAID}
     sampling = "".join(f", {name.replace('_', ' ')} {value:g}" for name, value in given.items())
+    passes = "1 pass" if options["repeats"] == 1 else f"{options['repeats']} passes"
     lines = [
         f"{comparison.recipe} on {comparison.engine}, {where}, CPUs: {comparison.cpus}{threads}{kernels}",
-        f"{options['prompts']} prompts, up to {options['max_new_tokens']} new tokens, {options['repeats']} passes "
+        f"{options['prompts']} prompts, up to {options['max_new_tokens']} new tokens, {passes} "
         f"through all methods; {options['decoding']} decoding{sampling}, {options['draft_length']} draft length",
     ]
     if comparison.conversation is not None:

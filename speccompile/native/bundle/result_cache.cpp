@@ -35,10 +35,10 @@ void ResultCache::store(const Json& key, const Json& found) const {
   try {
     make_folders(folder_);
     write_file(part, Json(Json::Object{{"key", key}, {"found", found}}).canonical());
-  } catch (const FileError&) {
-    return;
+    if (std::rename(part.c_str(), (name + ".json").c_str()) == 0) return;
+  } catch (const FileError&) {  // a full disk, or a folder that cannot be written
   }
-  std::rename(part.c_str(), (name + ".json").c_str());
+  unlink(part.c_str());
 }
 
 }  // namespace spc

@@ -12,8 +12,9 @@ std::string summary(const Json& result) {
   if (!result["estimated_speedup"].is_null())
     std::snprintf(faster, sizeof faster, ", %.2fx autoregressive (estimated)", result["estimated_speedup"].number());
   if (!result["encode_seconds"].is_null()) std::snprintf(encoded, sizeof encoded, ", pictures encoded in %.2f s", result["encode_seconds"].number());
-  return std::to_string(result["token_ids"].list().size()) + " new tokens in " + result["rounds"].dump() + " " +
-         result["mode"].text() + " rounds" + accepted + speed + faster + encoded + ", finish reason " + result["finish_reason"].text() +
+  const size_t count = result["token_ids"].list().size();
+  return std::to_string(count) + (count == 1 ? " new token in " : " new tokens in ") + result["rounds"].dump() + " " +
+         result["mode"].text() + (result["rounds"].number() == 1 ? " round" : " rounds") + accepted + speed + faster + encoded + ", finish reason " + result["finish_reason"].text() +
          (result["seed"].is_null() ? "" : ", seed " + result["seed"].dump());
 }
 

@@ -177,7 +177,9 @@ Json answer_or_error(const std::string& line) {
 
 int main() {
   std::vector<std::string> told;
-  spc::log_to([&](spc::Level, const std::string& line) { told.push_back(line); });
+  spc::log_to([&](spc::Level level, const std::string& line) {
+    if (level >= spc::Level::kInfo) told.push_back(line);
+  });
   for (std::string line; std::getline(std::cin, line); told.clear()) {
     spc::Json found = spc::answer_or_error(line);
     found.set("told", spc::list_of(told));
