@@ -95,8 +95,8 @@ CORRECTIONS: dict[str, dict[str, Any]] = {
     },
     "blt": {
         "encoder_hash_byte_group_vocab": 64,
-        "encoder_config": {"hidden_size_global": 64},
-        "decoder_config": {"hidden_size_global": 64},
+        "encoder_config": {"hidden_size_global": 72},
+        "decoder_config": {"hidden_size_global": 72},
     },
     "dbrx": {
         "attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 10000.0},
@@ -104,8 +104,8 @@ CORRECTIONS: dict[str, dict[str, Any]] = {
     },
     "diffllama": {"num_key_value_heads": 2},
     "dots3_note": {
-        "vision_config": {"adapter_in_dim": 64, "adapter_out_dim": 64},
-        "audio_config": {"adapter_input_size": 64, "adapter_out_dim": 64},
+        "vision_config": {"adapter_in_dim": 72, "adapter_out_dim": 72},
+        "audio_config": {"adapter_input_size": 72, "adapter_out_dim": 72},
     },
     "falcon_h1": {"mamba_d_ssm": 64, "mamba_d_head": 16},
     "gemma3n_text": {

@@ -53,7 +53,7 @@ VARIANCE = """(float[N, 69] x) => (float[N] y) { axis = Constant<value_ints = [-
 
 
 def test_a_variance_is_added_in_one_order():
-    """Compare a variance that the exporter writes out, leaving out the types inside, as in Gemma 3n's sparse layers."""
+    """Leave the types inside out, as the exporter does where it writes one out: Gemma 3n has it in sparse layers."""
     before = graph(VARIANCE)
     del before.graph.value_info[:]
     fired, model, ops = apply(ordered_sums, before=before)
