@@ -25,9 +25,9 @@ SERVER = """
 import sys, time
 from pathlib import Path
 from unittest.mock import patch
+from speccompile.bundle import open_bundle
 from speccompile.cli import main
 from tests.light import toy_engine
-from tests.light.fake_bundle import toy_manifest
 
 gate, target = Path(sys.argv[1]), toy_engine.target
 
@@ -37,7 +37,10 @@ def gated(tokens):
     return target(tokens)
 
 with (
-    patch("speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", lambda *_: toy_engine.ToyEngine(toy_manifest())),
+    patch(
+        "speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine",
+        lambda folder, *_: toy_engine.ToyEngine(open_bundle(folder, verify=False).manifest),
+    ),
     patch("tests.light.toy_engine.target", gated),
 ):
     main(sys.argv[2:])
