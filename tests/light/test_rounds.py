@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from speccompile.errors import EngineError
 from speccompile.runtime.rounds.bound_graphs import BoundGraphs, VerifyPass, right_aligned_chunks
+from speccompile.runtime.rounds.slots import check_path
 from tests.light.fake_bundle import toy_manifest
 
 
@@ -88,3 +90,10 @@ def test_logprobs_are_of_the_row_and_its_nodes():
     assert np.allclose(np.exp(VerifyPass.logprobs(forward, 4, [2], 0).chosen), [0.75])
     forward._nodes = np.array([[0, 1]] * 4 + [[1, 0]])
     assert np.allclose(np.exp(VerifyPass.logprobs(forward, 4, [0, 0], 0).chosen), [0.25, 0.125])
+
+
+@pytest.mark.parametrize(("given", "accepted"), [(-1, -1), (2, 1), (1, 9), (2**63 - 1, 2**63 - 1)])
+def test_counts_that_a_graph_cannot_have_are_refused(given, accepted):
+    """Refuse also a count of given tokens that the graph wrote over."""
+    with pytest.raises(EngineError, match=f"accepted {accepted} of 8 tokens, {given} of them given"):
+        check_path(given, accepted, 8)

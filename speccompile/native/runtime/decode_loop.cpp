@@ -309,7 +309,7 @@ double DecodeLoop::verify(VerifyPass& forward, const SlotList& taking) {
   seconds.verify += wall_seconds() - start;
   for (Slot* const slot : taking) {
     const int64_t given = rounds_.n_given[slot->index], total = rounds_.n_total[slot->index], end = rounds_.n_path[slot->index];
-    check_path(given, end, std::min(forward.key.window, given + rounds_.manifest.depth));
+    check_path(given, end, std::min(forward.key.window, std::min(given, forward.key.window) + rounds_.manifest.depth));
     check_path(given, total, forward.key.window);
     const int64_t* const tokens = forward.path.ints() + slot->index * forward.path.shape[1] + given;
     const size_t count = static_cast<size_t>(end + 1 - given);

@@ -65,8 +65,10 @@ void TokenMasks::write(const VerifyPass& forward, const BoundGraphs& rounds, con
   if (width == 1) return;
   for (const Slot* const slot : taking) {
     if (!slot->is_active() || !(slot->sequence->matcher || slot->sequence->rules)) continue;
-    const int64_t given = rounds.n_given[slot->index], total = rounds.n_total[slot->index];
-    const size_t count = static_cast<size_t>(std::clamp<int64_t>(total - given, 0, manifest_.tokens));
+    const int64_t room = forward.window.shape[1];  // a drafter's graph may have written wrong counts
+    const int64_t given = std::clamp<int64_t>(rounds.n_given[slot->index], 0, room);
+    const int64_t total = std::clamp<int64_t>(rounds.n_total[slot->index], given, room);
+    const size_t count = static_cast<size_t>(std::min(total - given, manifest_.tokens));
     const int64_t* const drafts = forward.window.ints() + slot->index * forward.window.shape[1] + given;
     std::vector<int64_t> parents = constant_;
     if (made_) parents.assign(made_ + slot->index * (manifest_.tokens + 1), made_ + (slot->index + 1) * (manifest_.tokens + 1));

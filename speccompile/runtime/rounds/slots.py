@@ -130,8 +130,8 @@ def group_by_length(slots: Iterable[Slot]) -> list[list[Slot]]:
 
 def check_path(given: int, accepted: int, most: int) -> None:
     """Raise EngineError where a graph accepted fewer tokens than were given, so that a round makes no progress, or more
-    than `most`."""
-    if not given <= accepted <= most:
+    than `most`, or wrote over the number that were given."""
+    if not 0 <= given <= accepted <= most:
         raise EngineError(
             f"the graph accepted {accepted} of {most} tokens, {given} of them given", hint="build the bundle again"
         )
