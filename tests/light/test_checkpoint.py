@@ -132,9 +132,8 @@ def test_a_multimodal_checkpoint_is_refused(tmp_path, make_checkpoint):
 
 def test_weights_that_are_missing_or_pickled_are_refused(folder):
     (folder / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"received a folder without weights, expected model\.safe") as caught:
+    with pytest.raises(CheckpointError, match=r"received a folder without weights, expected model\.safe"):
         read_checkpoint(folder)
-    assert caught.value.hint == "copy or download the model's weights into it"
     (folder / "pytorch_model.bin").write_bytes(b"\x80\x04.")
     with pytest.raises(CheckpointError, match=r"received only pytorch_model\.bin \(pickle files can run") as caught:
         read_checkpoint(folder)
