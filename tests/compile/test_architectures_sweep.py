@@ -10,8 +10,8 @@ from scripts.architectures.table import read_rows
 
 pytestmark = pytest.mark.sweep("whole attempts in processes of their own")
 
-AGAIN = ("aria_text", "llama4_text", "falcon_mamba", "glm", "whisper", "lfm2", "roberta", "musicgen")
-"""Quick ones: experts, experts in one tensor, weights on the left, plain, no position_ids, a hybrid, refused,
+AGAIN = ("deepseek_v3", "mamba2", "bart", "roc_bert", "mistral3", "roberta", "musicgen")
+"""Quick ones: experts and latent attention, states, no position_ids, an encoder's sibling, a multimodal one, refused,
 impossible."""
 
 
