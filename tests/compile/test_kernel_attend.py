@@ -66,6 +66,25 @@ def test_attention(op, data):
     same_bits(found, expected, "the kernels and the reference")
 
 
+@pytest.mark.parametrize("width", [16, 64, 80, 128, 144])
+def test_many_queries_of_many_rows(width):
+    """Attend where keys are turned: 27 queries and 139 rows, so that groups of both are not whole."""
+    random, tokens, groups, shared, length = np.random.default_rng(width), 9, 2, 3, 139
+    feeds = {
+        "query": random.standard_normal((1, tokens, groups * shared * width)),
+        "key_rows": random.standard_normal((1, groups, tokens, width)),
+        "value_rows": random.standard_normal((1, groups, tokens, 24)),
+        "key_cache": random.standard_normal((1, groups, length + 1, width)),
+        "value_cache": random.standard_normal((1, groups, length + 1, 24)),
+        "bias": np.where(np.tri(tokens, dtype=bool), 0, HIDDEN)[None, None],
+    }
+    feeds = {name: array.astype(np.float32) for name, array in feeds.items()}
+    feeds |= {"length": np.array([length]), "positions": length + np.arange(tokens)[None]}
+    (found,) = runs(scale=0.125).run(feeds)
+    expected = reference.attend(**feeds, scale=0.125, softcap=0.0, window=0)
+    same_bits(found, expected, "the kernels and the reference")
+
+
 @pytest.mark.parametrize("query", [-1e38, -2e30, -np.inf, np.inf, np.nan])
 @pytest.mark.parametrize("rows", [1, 15, 16, 17])
 def test_scores_below_those_that_are_hidden(rows, query):

@@ -81,6 +81,23 @@ def test_attention(op, data):
     same_bits(found, reference.attend(**plain, **settings, scales=scales), "the kernels and the reference")
 
 
+def test_many_queries_of_many_rows():
+    """Attend where keys are turned out of their codes: 27 queries and 139 rows."""
+    random, tokens, groups, width, length = np.random.default_rng(8), 9, 2, 64, 139
+    shapes = {"query": (1, tokens, groups * 3 * width), "bias": (1, 1, tokens, tokens)}
+    shapes |= dict.fromkeys(CODES[:2], (1, groups, tokens, width)) | dict.fromkeys(
+        CODES[2:], (1, groups, length, width)
+    )
+    feeds = fed({name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()})
+    feeds |= {"length": np.array([length]), "positions": length + np.arange(tokens)[None]}
+    (found,) = KernelRuns(model()).run(feeds)
+    scales = tuple(feeds[f"{name}_scales"] for name in CODES)
+    plain = {name: array for name, array in feeds.items() if not name.endswith("_scales")}
+    plain |= {name: feeds[name].astype(np.float32) for name in CODES}
+    expected = reference.attend(**plain, scale=0.3, softcap=0.0, window=0, scales=scales)
+    same_bits(found, expected, "the kernels and the reference")
+
+
 @pytest.mark.parametrize("op", [*neutral.INT8_ATTENDS.values(), *neutral.INT4_ATTENDS.values()])
 def test_the_bodies_give_what_the_kernels_do(op):
     random, is_int4 = np.random.default_rng(3), op in neutral.INT4_ATTENDS.values()

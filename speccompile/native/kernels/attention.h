@@ -7,6 +7,7 @@
 
 #include "attention_rows.h"
 #include "attention_sums.h"
+#include "attention_turned.h"
 #include "functions.h"
 #include "kernels.h"
 #include "scratch.h"
@@ -72,12 +73,12 @@ static void for_rows(const Rows<T>& rows, const Seen& seen, int64_t first, int64
 
 // Queries of one group of heads, in the order of tokens and heads, those of a token beside each other, which see the same
 // committed rows. Of each: the scores, then weights, of some rows [per_head], and what the softmax over the rows before has come to: the
-// highest score, the lanes of the sum of weights, and, of nibbles, what is added to the sum of weighted values. room: for rows as floats.
+// highest score, the lanes of the sum of weights, and, of nibbles, what is added to the sum of weighted values. room: for rows as floats. turned: for keys that are turned.
 struct Together {
   const Attention& a;
   const Seen* seen;  // [tokens]
   int64_t tokens, heads, first_query, query_stride, per_head;
-  float *weights, *highest, *sums, *offsets, *room;
+  float *weights, *highest, *sums, *offsets, *room, *turned;
 
   int64_t count() const { return tokens * heads; }
   // Return the start of a query's numbers [.., width].
@@ -105,15 +106,43 @@ struct Part {
   }
 };
 
+// Products of the queries [first, end) with rows side by side, turned, times a scale. query, scores: of a query.
+template <class E, class Q, class S>
+static void multiply_turning(const E* rows, int64_t count, int64_t width, float by, float* turned, int64_t q, int64_t end, Next& next,
+                             Q query, S scores) {
+  const int64_t whole = count - count % kTurnedKeys;
+  turn_keys(rows, whole, width, turned);
+  const auto multiply_some = [&](auto some) {
+    constexpr int H = decltype(some)::value;
+    for (; q + H <= end; q += H) {
+      const float* several[H];
+      float* into[H];
+      for (int h = 0; h < H; ++h) several[h] = query(q + h), into[h] = scores(q + h);
+      next.fetch(H);
+      multiply_turned<H>(several, turned, whole, width, by, into);
+      for (int h = 0; h < H && whole < count; ++h)
+        multiply_any<false>(several[h], rows + whole * width, count - whole, width, by, into[h] + whole);
+    }
+  };
+  multiply_some(std::integral_constant<int, kTurnedQueries>());
+  if constexpr (kTurnedQueries > 4) multiply_some(std::integral_constant<int, 4>());
+  for (; q < end; ++q) {  // too few to keep the multipliers busy
+    next.fetch(1);
+    multiply_any<false>(query(q), rows, count, width, by, scores(q));
+  }
+}
+
 template <bool kAdds, class T>
 static void multiply(const Together& g, const Part& part, const Rows<T>& keys, int64_t column) {
   const int64_t query_width = attention_query_width(g.a);
   const bool is_whole = keys.width % kTile == 0;
   part.for_queries(g, [&](int64_t first_query, int64_t queries, const Seen& seen, int64_t first, int64_t last) {
-    for_rows(keys, seen, first, last, queries, 1, g.room, [&](const auto* rows, int64_t row, int64_t count, Next& next) {
+    const bool turns = !kAdds && is_whole && queries >= kQueriesThatTurn && rows_together(keys.width) % kTurnedKeys == 0;
+    for_rows(keys, seen, first, last, queries, turns ? queries : 1, g.room, [&](const auto* rows, int64_t row, int64_t count, Next& next) {
       const int64_t end = first_query + queries;
       const auto query = [&](int64_t q) { return g.at(g.a.query, q, query_width) + column; };
       const auto scores = [&](int64_t q) { return g.weights + q * g.per_head + row - part.first; };
+      if (turns) return multiply_turning(rows, count, keys.width, g.a.scale, g.turned, first_query, end, next, query, scores);
       int64_t q = first_query;
       if constexpr (!kAdds && kMultiplied > 1) {
         for (; is_whole && q + kMultiplied <= end; q += kMultiplied) {
@@ -292,8 +321,8 @@ static bool attend(const Attention& a, int64_t first, int64_t last) {
   const Scratch<float> bias(together * a.rows, &nearby), states((2 + kTile) * queries, &nearby);
   const int64_t widest = a.key_width > a.value_width ? a.key_width : a.value_width, narrowest = a.key_width + a.value_width - widest;
   const Scratch<float> room(rows_together(narrowest) * widest, &nearby);
-  const Scratch<float> weights(queries * per_head, &nearby);
-  if (!rows.data || !bias.data || !states.data || !weights.data || !room.data) return false;
+  const Scratch<float> weights(queries * per_head, &nearby), turned(queries < kQueriesThatTurn ? 0 : rows_together(a.key_width) * a.key_width, &nearby);
+  if (!rows.data || !bias.data || !states.data || !weights.data || !room.data || !turned.data) return false;
   float *const sums = states.data, *const highest = sums + kTile * queries, *const offsets = highest + queries;
   for (int64_t unit = first; unit < last; ++unit) {
     const int64_t group = unit % a.groups, block = unit / a.groups % blocks, b = unit / a.groups / blocks;
@@ -307,7 +336,7 @@ static bool attend(const Attention& a, int64_t first, int64_t last) {
     for (int64_t t = 0, some; t < count; t += some) {
       some = see_the_same(seen + t, count - t < most ? count - t : most);
       const int64_t query = (b * a.tokens + token + t) * a.heads + group * shared;
-      attend_group({a, seen + t, some, shared, query, a.heads, per_head, weights.data, highest, sums, offsets, room.data}, b, group);
+      attend_group({a, seen + t, some, shared, query, a.heads, per_head, weights.data, highest, sums, offsets, room.data, turned.data}, b, group);
     }
   }
   return true;

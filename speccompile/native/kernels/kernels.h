@@ -118,14 +118,16 @@ struct Normalization {
   bool subtracts_mean;
 };
 
-constexpr int64_t kTokensTogether = 32;
+constexpr int64_t kTokensTogether = 64;  // at most
 
 static inline int64_t attention_query_width(const Attention& a) { return a.key_width + (a.is_latent ? a.value_width : 0); }
 
-// Tokens of a unit, whose queries read each row together. The more query heads share the row, the fewer tokens.
+// Tokens of a unit, whose queries read each row together. The more query heads share the row, the fewer tokens. Of a prompt's many, more:
+// there are units enough for all threads, and what is done to a row once counts less.
 static inline int64_t attention_tokens(const Attention& a) {
   const int64_t shared = a.heads / a.groups;
-  return shared > 4 ? kTokensTogether / 4 : kTokensTogether / shared;
+  const int64_t most = a.tokens < kTokensTogether ? kTokensTogether / 2 : kTokensTogether;
+  return shared > 4 ? most / 4 : most / shared;
 }
 
 static inline int64_t attention_units(const Attention& a) {

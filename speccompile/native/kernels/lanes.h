@@ -15,6 +15,7 @@
 //   store_int8      floats from -127 to 127 as bytes, rounded to even; returns the integers
 //   fold            lane i is the sum of the kWidth lanes of the i-th of kWidth vectors: the halves are added, then the
 //                   quarters of that, and so on
+//   turn            of kWidth vectors lane j of the i-th becomes lane i of the j-th
 //   Bytes           4 * kWidth bytes, four a column: load_bytes, low_nibbles, high_nibbles
 //   ByteSum         the sum of x * (w - 128), x signed and w unsigned bytes, exact: start (with the sum of x), add (four
 //                   of x, and the four of each column), flush (after every 32), finish
@@ -45,3 +46,5 @@ constexpr int ahead(int places) { return places == 1 ? kAhead : kAhead / 2 / pla
 #else
 #define SPC_UNROLL
 #endif
+// For loops over all lanes, whose vectors are to stay in registers.
+#define SPC_SQUARE _Pragma("GCC unroll 16")

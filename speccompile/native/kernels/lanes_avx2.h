@@ -88,6 +88,22 @@ SPC_INLINE Vector fold(const Vector* rows) {
   return {_mm256_add_ps(_mm256_shuffle_ps(x[0], x[1], 0x88), _mm256_shuffle_ps(x[0], x[1], 0xdd))};
 }
 
+SPC_INLINE void turn(Vector* square) {
+  __m256 x[kWidth], y[kWidth];
+  SPC_SQUARE for (int i = 0; i < kWidth; i += 2) {
+    x[i] = _mm256_unpacklo_ps(square[i].v, square[i + 1].v);
+    x[i + 1] = _mm256_unpackhi_ps(square[i].v, square[i + 1].v);
+  }
+  SPC_SQUARE for (int i = 0; i < kWidth; ++i) {
+    const __m256d a = _mm256_castps_pd(x[i / 4 * 4 + i % 4 / 2]), b = _mm256_castps_pd(x[i / 4 * 4 + i % 4 / 2 + 2]);
+    y[i] = _mm256_castpd_ps(i % 2 ? _mm256_unpackhi_pd(a, b) : _mm256_unpacklo_pd(a, b));
+  }
+  SPC_SQUARE for (int j = 0; j < 4; ++j) {
+    square[j].v = _mm256_permute2f128_ps(y[j], y[4 + j], 0x20);
+    square[4 + j].v = _mm256_permute2f128_ps(y[j], y[4 + j], 0x31);
+  }
+}
+
 struct Integers {
   __m256i v;
 };

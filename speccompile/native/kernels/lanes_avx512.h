@@ -95,6 +95,27 @@ SPC_INLINE Vector fold(const Vector* rows) {
   return {_mm512_add_ps(_mm512_shuffle_ps(x[0], x[1], 0x88), _mm512_shuffle_ps(x[0], x[1], 0xdd))};
 }
 
+SPC_INLINE void turn(Vector* square) {
+  __m512 x[kWidth], y[kWidth];
+  SPC_SQUARE for (int i = 0; i < kWidth; i += 2) {
+    x[i] = _mm512_unpacklo_ps(square[i].v, square[i + 1].v);
+    x[i + 1] = _mm512_unpackhi_ps(square[i].v, square[i + 1].v);
+  }
+  // y[4 k + j]: column j of each quarter of rows 4 k to 4 k + 3
+  SPC_SQUARE for (int i = 0; i < kWidth; ++i) {
+    const __m512d a = _mm512_castps_pd(x[i / 4 * 4 + i % 4 / 2]), b = _mm512_castps_pd(x[i / 4 * 4 + i % 4 / 2 + 2]);
+    y[i] = _mm512_castpd_ps(i % 2 ? _mm512_unpackhi_pd(a, b) : _mm512_unpacklo_pd(a, b));
+  }
+  SPC_SQUARE for (int j = 0; j < 4; ++j) {
+    const __m512 even = _mm512_shuffle_f32x4(y[j], y[4 + j], 0x88), odd = _mm512_shuffle_f32x4(y[j], y[4 + j], 0xdd);
+    const __m512 later_even = _mm512_shuffle_f32x4(y[8 + j], y[12 + j], 0x88), later_odd = _mm512_shuffle_f32x4(y[8 + j], y[12 + j], 0xdd);
+    square[j].v = _mm512_shuffle_f32x4(even, later_even, 0x88);
+    square[8 + j].v = _mm512_shuffle_f32x4(even, later_even, 0xdd);
+    square[4 + j].v = _mm512_shuffle_f32x4(odd, later_odd, 0x88);
+    square[12 + j].v = _mm512_shuffle_f32x4(odd, later_odd, 0xdd);
+  }
+}
+
 struct Integers {
   __m512i v;
 };

@@ -85,6 +85,14 @@ SPC_INLINE Vector fold(const Vector* rows) {
   return {vaddq_f32(vuzp1q_f32(first, second), vuzp2q_f32(first, second))};
 }
 
+SPC_INLINE void turn(Vector* square) {
+  const float32x4x2_t first = vtrnq_f32(square[0].v, square[1].v), second = vtrnq_f32(square[2].v, square[3].v);
+  for (int i = 0; i < 2; ++i) {
+    square[i].v = vcombine_f32(vget_low_f32(first.val[i]), vget_low_f32(second.val[i]));
+    square[i + 2].v = vcombine_f32(vget_high_f32(first.val[i]), vget_high_f32(second.val[i]));
+  }
+}
+
 struct Integers {
   int32x4_t v;
 };

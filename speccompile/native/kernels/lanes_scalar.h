@@ -108,6 +108,14 @@ SPC_INLINE Vector fold(const Vector* rows) {
   return each([&](int i) { return (rows[i].v[0] + rows[i].v[2]) + (rows[i].v[1] + rows[i].v[3]); });
 }
 
+SPC_INLINE void turn(Vector* square) {
+  float rows[kWidth][kWidth], columns[kWidth][kWidth];
+  for (int i = 0; i < kWidth; ++i) store(rows[i], square[i]);
+  for (int i = 0; i < kWidth; ++i)
+    for (int j = 0; j < kWidth; ++j) columns[j][i] = rows[i][j];
+  for (int i = 0; i < kWidth; ++i) square[i] = load(columns[i]);
+}
+
 struct Integers {
   int32_t v[kWidth];
 };
