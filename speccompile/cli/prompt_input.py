@@ -26,9 +26,14 @@ def read_prompt(sources: dict[str, str | None], *, chat: bool) -> "Prompt":
         return token_ids(option, value)
     is_file = option == "--prompt-file" or value == "-"
     where, text = (f"{option} {value}", read_text(option, value)) if is_file else (option, value)
+    check_text(where, text)
+    return text
+
+
+def check_text(where: str, text: str) -> None:
+    """Raise PromptError, naming the option, for an empty prompt."""
     if not text:
         raise PromptError(f"{where}: received an empty prompt, expected text", hint="give at least one character")
-    return text
 
 
 def read_text(option: str, name: str) -> str:

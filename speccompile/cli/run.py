@@ -8,7 +8,7 @@ from speccompile.cli.adapter_option import USED_ADAPTER, take_adapter
 from speccompile.cli.generation_output import write_generations
 from speccompile.cli.model_bundle import ModelOptions, model_options, open_model
 from speccompile.cli.options import IMAGES, NEW_TOKENS, SESSION, THREADS, TRUNCATE, Option
-from speccompile.cli.prompt_input import read_text
+from speccompile.cli.prompt_input import check_text, read_text
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import UsageError
 
@@ -78,6 +78,7 @@ def command(
             converse(bundle, options, system=None, show_drafts=False, session=session, images=images)
         return
     asked = read_text("the prompt", given) if given == "-" else given
+    check_text("the prompt", asked)  # before a model is built for it
     with opened as bundle:
         take_adapter(bundle, options)
         options["images"] = list(images) or None

@@ -132,6 +132,7 @@ def test_a_build_that_fails_leaves_nothing(model, cache, monkeypatch):
         (("def", "-p", "def"), "received a prompt and --prompt, expected one of them"),
         (("def", "--fast", "--precision", "int8"), "received --fast and --precision int8, expected one of them"),
         ((), "received no prompt, and stdin is no terminal to chat on"),
+        (("-p", ""), "the prompt: received an empty prompt, expected text"),
     ],
 )
 def test_what_contradicts_itself_is_refused(model, built_once, arguments, message):
