@@ -209,6 +209,7 @@ inline constexpr double kTrialShare = 0.02;
 inline constexpr double kWonShare = 0.1;
 inline constexpr double kMostShare = 0.04;
 inline constexpr int64_t kFirstGap = 8;
+inline constexpr double kFirstMargin = 0.05;
 inline constexpr int64_t kLongestGap = 512;
 inline constexpr double kPriorRounds = 2.0;
 inline constexpr int64_t kRefresh = 32;

@@ -9,7 +9,6 @@ from time import perf_counter
 from typing import Any
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.round_times import RecordedTimes
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.speedup_model import Times
@@ -31,10 +30,6 @@ REHEARSALS = 16
 """Number of decisions that an opening makes: a process's first one takes Python as long as a small model's round, and
 until it has run its code some ten times, which only then it specializes, each takes three times as long as later."""
 
-REHEARSED_SECONDS, REHEARSED_TOKENS = 0.0005, 12
-"""Seconds of a round without drafts up to which an opening also decodes some tokens with drafts and some without: the
-first of a process's rounds take Python as long again as the graphs of such a model, which makes drafts seem to pay."""
-
 
 def prepare_rounds(loop: DecodeLoop, manifest: Manifest, times: RecordedTimes) -> None:
     """Time rounds, unless this machine has recorded their times, and let the draft length start from the times. Time
@@ -45,19 +40,8 @@ def prepare_rounds(loop: DecodeLoop, manifest: Manifest, times: RecordedTimes) -
         times.begin(measure_times(loop, manifest))
     if start := known or times.known:  # what other processes found tells more than a few runs here
         loop.drafting.policy.expect_times(start)
-        if start["autoregressive"] <= REHEARSED_SECONDS and manifest.source is None and not loop.drafting.asks_host:
-            _decode_some(loop, manifest)
         for _ in range(REHEARSALS):
             loop.drafting.policy.begin(1, 1)
-
-
-def _decode_some(loop: DecodeLoop, manifest: Manifest) -> None:
-    """Decode some tokens of no text without drafts, then with all drafts, and forget them."""
-    for speculative in (False, True):
-        row = SequenceState([0], REHEARSED_TOKENS, manifest.max_length, (), None)
-        for _ in loop.generate([row], speculative):
-            pass
-    loop.left, loop.reused = None, {}
 
 
 def measure_times(loop: DecodeLoop, manifest: Manifest) -> dict[str, Any] | None:

@@ -5,10 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from speccompile.errors import UsageError
 from speccompile.runtime import Bundle, first_times
 from speccompile.runtime.first_times import LIMIT_SECONDS, MOST_RUNS, _seconds
-from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from tests.native.native_api import NativeBundle
 
 
@@ -65,24 +63,6 @@ def test_nothing_of_the_measurement_is_left_in_a_drafter_that_learns(built, reco
         assert records()
         assert bundle.kept
         assert not any(np.any(values) for values in bundle.kept._values().values())
-
-
-@pytest.mark.parametrize(("seconds", "ways"), [(1.0, [False, True]), (0.0, [])])
-def test_an_opening_of_a_small_model_decodes_some_tokens_and_forgets_them(
-    built, records, monkeypatch, tmp_path, seconds, ways
-):
-    asked, generate = [], DecodeLoop.generate
-
-    def watched(loop, rows, speculative, *adaptive):
-        asked.append(speculative)
-        return generate(loop, rows, speculative, *adaptive)
-
-    monkeypatch.setattr(first_times, "REHEARSED_SECONDS", seconds)
-    monkeypatch.setattr(DecodeLoop, "generate", watched)
-    with Bundle.open(built("model_4").path, threads=1) as bundle:
-        assert asked == ways
-        with pytest.raises(UsageError):
-            bundle.save_session(tmp_path / "session")
 
 
 def test_nothing_is_measured_for_a_bundle_that_does_not_draft(built, records):

@@ -144,9 +144,9 @@ def test_short_generations_pay_for_trials_in_common(costs):
 
 
 @pytest.mark.parametrize(
-    ("gain", "room", "width"), [(0.8, 64, 1), (0.9, 64, 1), (1.1, 64, 5), (1.1, 12, 1), (1.5, 12, 5), (0.8, 128, 5)]
+    ("gain", "room", "width"), [(0.8, 64, 1), (0.9, 64, 1), (1.0, 12, 5), (1.1, 64, 5), (0.8, 128, 5)]
 )
-def test_a_text_begins_with_drafts_that_it_wins_back_or_that_cost_what_trials_may(gain, room, width):
+def test_a_text_begins_with_drafts_that_hardly_seem_slower_or_that_cost_what_trials_may(gain, room, width):
     """Rounds of 2.5 that give so many tokens: the first of them may cost 1.5, as much as it takes longer."""
     pace, tokens, rounds = AdaptiveDraftLength({1: 0, DRAFTS + 1: DRAFTS}), 2.5 * gain, 1000
     reached = [round(rounds * min(1.0, max(0.0, tokens - 1 - depth))) for depth in range(DRAFTS)]

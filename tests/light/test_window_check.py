@@ -47,9 +47,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def opened(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Bundle]]:
-    """Open a toy bundle on an engine of this class, whose runs are those of the comparison and of the timing."""
-    monkeypatch.setattr("speccompile.runtime.first_times.REHEARSED_SECONDS", 0.0)
+def opened(tmp_path: Path, cache: Path) -> Iterator[Callable[..., Bundle]]:
+    """Open a toy bundle on an engine of this class."""
     engines: list[type[ToyEngine]] = [ToyEngine]
     write_toy_bundle(tmp_path / "toy")
 

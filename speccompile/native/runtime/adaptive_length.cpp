@@ -61,13 +61,15 @@ int AdaptiveDraftLength::next_width(int64_t lag) {
 }
 
 bool AdaptiveDraftLength::resumes(int64_t lag) {
-  if (new_tokens_ != 0) model_.acceptance.halve();
+  const bool begins = new_tokens_ == 0;
+  if (!begins) model_.acceptance.halve();
   const auto [gain, best] = model_.best(model_.full);
   const double price = model_.trial_cost(lag), left = expected_tokens() - new_tokens_;
-  const bool pays = gain > 1 + kTrialShare && price <= (1 - 1 / gain) * autoregressive() * left;
+  const bool pays = (gain > 1 + kTrialShare && price <= (1 - 1 / gain) * autoregressive() * left) ||
+                    (begins && gain > 1 - kFirstMargin);
   if (!pays && !may_try(price)) {
     // Rounds without drafts tell nothing of a text: drafts that did not pay at its beginning hardly do soon.
-    gap_ = std::min((new_tokens_ != 0 ? 2 : 4) * gap_, kLongestGap);
+    gap_ = std::min((begins ? 4 : 2) * gap_, kLongestGap);
     waited_ = 0;
     return false;
   }

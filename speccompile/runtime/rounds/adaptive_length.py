@@ -20,6 +20,10 @@ WON_SHARE, MOST_SHARE = 0.1, 0.04
 """Share of what drafts win in other texts that trials may cost besides, and the most that it adds. Where drafts pay as
 a rule, a text whose first drafts failed becomes predictable more often than not: small models repeat themselves."""
 
+FIRST_MARGIN = 0.05
+"""Share by which drafts may seem slower at the beginning of a generation, which begins with them: nothing is known of
+its text."""
+
 FIRST_GAP, LONGEST_GAP = 8, 512
 """First and longest gap between two trials, in tokens."""
 
@@ -130,6 +134,8 @@ class AdaptiveDraftLength:
         self._unread: list[tuple[int, float | None, Sequence[int], int]] = []
         """Arguments of `record_verify` of rounds that no decision has needed yet, and of `record_draft` with width 0:
         read together they cost a third of what each costs between two runs."""
+        self._rested: list[float | None] = []
+        """Arguments of `record_autoregressive` of such rounds, while drafting is paused."""
         self._trial_loss = self._loss_since_resume = self._recent_loss = 0.0
         """Seconds that drafting has lost compared with autoregressive rounds; negative for a gain. `_trial_loss`:
         across generations, less the allowance of trials; `_loss_since_resume`: since drafting resumed; `_recent_loss`:
@@ -176,7 +182,7 @@ class AdaptiveDraftLength:
 
     def next_width(self, lag: int) -> int:
         if self._paused:
-            return self._width if self._waited >= self._gap and self._resumes(lag) else 1
+            return 1 if self.is_resting or not self._resumes(lag) else self._width
         if not self._model.is_based or self._since_autoregressive >= (
             RARE_REFRESH if self._speedup > CLEAR_SPEEDUP else REFRESH
         ):
@@ -203,19 +209,21 @@ class AdaptiveDraftLength:
 
     @property
     def is_resting(self) -> bool:
-        return self._paused and self._waited < self._gap
+        return self._paused and self._waited + len(self._rested) < self._gap
 
     def _resumes(self, lag: int) -> bool:
         """Resume drafting after a gap if it pays again, or for a trial. Return whether drafting has resumed."""
         self._read_rounds()
-        if self._new_tokens:
+        begins = not self._new_tokens
+        if not begins:
             self._model.acceptance.halve()
         gain, width = self._model.best(self._model.full)
         price, left = self._model.trial_cost(lag), self._expected_tokens - self._new_tokens
         pays = gain > 1 + TRIAL_SHARE and price <= (1 - 1 / gain) * self._model.autoregressive.typical * left
+        pays = pays or (begins and gain > 1 - FIRST_MARGIN)
         if not pays and not self._may_try(price):
             # Rounds without drafts tell nothing of a text: drafts that did not pay at its beginning hardly do soon.
-            self._gap, self._waited = min((2 if self._new_tokens else 4) * self._gap, LONGEST_GAP), 0
+            self._gap, self._waited = min((4 if begins else 2) * self._gap, LONGEST_GAP), 0
             return False
         self._recent_loss, self._on_trial = 0.0, not pays
         if not pays:
@@ -248,8 +256,13 @@ class AdaptiveDraftLength:
         return share <= 0 or (share <= MOST_SHARE and share <= WON_SHARE * (self._model.usual_gain - 1))
 
     def record_autoregressive(self, seconds: float | None) -> None:
-        if self._unread:
+        if self._paused and not self._unread:
+            self._rested.append(seconds)
+        else:
             self._read_rounds()
+            self._add_autoregressive(seconds)
+
+    def _add_autoregressive(self, seconds: float | None) -> None:
         if seconds is not None:
             self._model.add_autoregressive(seconds)
         # Also by an expected time: a second round without drafts would cost more than it tells.
@@ -272,7 +285,10 @@ class AdaptiveDraftLength:
         self._add_loss(lost)
 
     def _read_rounds(self) -> None:
-        """Take the recorded rounds that drafted into account."""
+        """Take the recorded rounds into account: those without drafts, then those that drafted."""
+        rested, self._rested = self._rested, []
+        for each in rested:
+            self._add_autoregressive(each)
         rounds, self._unread = self._unread, []
         if not rounds:
             return

@@ -68,8 +68,6 @@ class DraftController:
         for it, or its persistent state stays useful."""
         # On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
         can_rest = not (self._fused and (on_device or (moves_on and self._has_own_cache)))
-        self.asks_host = proposals is not None
-        """True if a proposer drafts, which is told of each text."""
         self.may_adapt = manifest.exact and can_rest
         """True if the draft length adapts where that changes no token."""
         self._has_graph = drafting is not None
