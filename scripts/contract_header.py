@@ -104,8 +104,8 @@ CONSTANTS = {
     },
     "speccompile.runtime.rounds.adaptive_length": {
         "TRIAL_SHARE": "kTrialShare", "WON_SHARE": "kWonShare", "MOST_SHARE": "kMostShare", "FIRST_GAP": "kFirstGap",
-        "FIRST_MARGIN": "kFirstMargin", "LONGEST_GAP": "kLongestGap", "PRIOR_ROUNDS": "kPriorRounds",
-        "REFRESH": "kRefresh",
+        "FIRST_MARGIN": "kFirstMargin", "FIRST_TRIAL": "kFirstTrial", "FIRST_SHARE": "kFirstShare",
+        "LONGEST_GAP": "kLongestGap", "PRIOR_ROUNDS": "kPriorRounds", "REFRESH": "kRefresh",
         "EXPECTED_NEW_TOKENS": "kExpectedNewTokens", "LOSS_PATIENCE_ROUNDS": "kLossPatienceRounds",
         "MAX_SAVED_ROUNDS": "kMaxSavedRounds", "RARE_REFRESH": "kRareRefresh", "CLEAR_SPEEDUP": "kClearSpeedup",
         "DECISION_ROUNDS": "kDecisionRounds", "LOSING_ROUNDS": "kLosingRounds",

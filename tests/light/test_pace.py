@@ -144,7 +144,7 @@ def test_short_generations_pay_for_trials_in_common(costs):
 
 
 @pytest.mark.parametrize(
-    ("gain", "room", "width"), [(0.8, 64, 1), (0.9, 64, 1), (1.0, 12, 5), (1.1, 64, 5), (0.8, 128, 5)]
+    ("gain", "room", "width"), [(0.8, 64, 1), (0.9, 64, 5), (0.9, 32, 1), (1.0, 12, 5), (1.1, 64, 5), (0.8, 128, 5)]
 )
 def test_a_text_begins_with_drafts_that_hardly_seem_slower_or_that_cost_what_trials_may(gain, room, width):
     """Rounds of 2.5 that give so many tokens: the first of them may cost 1.5, as much as it takes longer."""

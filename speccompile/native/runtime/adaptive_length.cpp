@@ -67,7 +67,7 @@ bool AdaptiveDraftLength::resumes(int64_t lag) {
   const double price = model_.trial_cost(lag), left = expected_tokens() - new_tokens_;
   const bool pays = (gain > 1 + kTrialShare && price <= (1 - 1 / gain) * autoregressive() * left) ||
                     (begins && gain > 1 - kFirstMargin);
-  if (!pays && !may_try(price)) {
+  if (!pays && !may_try(price, begins && gain > 1 - kFirstTrial ? kFirstShare : 0.0)) {
     // Rounds without drafts tell nothing of a text: drafts that did not pay at its beginning hardly do soon.
     gap_ = std::min((begins ? 4 : 2) * gap_, kLongestGap);
     waited_ = 0;
@@ -97,9 +97,9 @@ double AdaptiveDraftLength::most_saved() const {
   return std::max(kMaxSavedRounds * autoregressive(), model_.trial_cost(0));  // at least one trial
 }
 
-bool AdaptiveDraftLength::may_try(double price) const {
-  const double share = (trial_loss_ + price) / (autoregressive() * expected_tokens()) - kTrialShare;
-  return share <= 0 || (share <= kMostShare && share <= kWonShare * (model_.usual_gain() - 1));
+bool AdaptiveDraftLength::may_try(double price, double first_share) const {
+  const double expected = autoregressive() * expected_tokens(), share = (trial_loss_ + price) / expected - kTrialShare;
+  return price <= first_share * expected || share <= 0 || (share <= kMostShare && share <= kWonShare * (model_.usual_gain() - 1));
 }
 
 void AdaptiveDraftLength::record_autoregressive(std::optional<double> seconds) {

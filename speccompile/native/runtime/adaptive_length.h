@@ -79,8 +79,8 @@ class AdaptiveDraftLength : public DraftLengthPolicy {
   double autoregressive() const { return model_.times().autoregressive.typical; }
   double patience() const;
   double most_saved() const;
-  // Return whether trials may cost `price` seconds more in the generation.
-  bool may_try(double price) const;
+  // Return whether a trial may cost `price` seconds: that share of the expected time in any case, or what trials may.
+  bool may_try(double price, double first_share) const;
   void add_loss(double seconds);
 
   SpeedupModel model_;

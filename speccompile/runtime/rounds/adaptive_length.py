@@ -20,9 +20,9 @@ WON_SHARE, MOST_SHARE = 0.1, 0.04
 """Share of what drafts win in other texts that trials may cost besides, and the most that it adds. Where drafts pay as
 a rule, a text whose first drafts failed becomes predictable more often than not: small models repeat themselves."""
 
-FIRST_MARGIN = 0.05
-"""Share by which drafts may seem slower at the beginning of a generation, which begins with them: nothing is known of
-its text."""
+FIRST_MARGIN, FIRST_TRIAL, FIRST_SHARE = 0.05, 0.12, 0.03
+"""A generation begins with drafts if they seem at most the first share slower, and with a trial if at most the second
+and if it costs at most the third of the expected time: nothing is known of its text, which may win more than that."""
 
 FIRST_GAP, LONGEST_GAP = 8, 512
 """First and longest gap between two trials, in tokens."""
@@ -221,7 +221,8 @@ class AdaptiveDraftLength:
         price, left = self._model.trial_cost(lag), self._expected_tokens - self._new_tokens
         pays = gain > 1 + TRIAL_SHARE and price <= (1 - 1 / gain) * self._model.autoregressive.typical * left
         pays = pays or (begins and gain > 1 - FIRST_MARGIN)
-        if not pays and not self._may_try(price):
+        first_share = FIRST_SHARE if begins and gain > 1 - FIRST_TRIAL else 0.0
+        if not pays and not self._may_try(price, first_share):
             # Rounds without drafts tell nothing of a text: drafts that did not pay at its beginning hardly do soon.
             self._gap, self._waited = min((4 if begins else 2) * self._gap, LONGEST_GAP), 0
             return False
@@ -249,11 +250,16 @@ class AdaptiveDraftLength:
             MAX_SAVED_ROUNDS * self._model.autoregressive.typical, self._model.trial_cost(0)
         )  # at least one trial
 
-    def _may_try(self, price: float) -> bool:
-        """Return whether trials may cost `price` seconds more in the generation. The usual gain is asked for only where
-        it decides: it takes Python as long as all else here."""
-        share = (self._trial_loss + price) / (self._model.autoregressive.typical * self._expected_tokens) - TRIAL_SHARE
-        return share <= 0 or (share <= MOST_SHARE and share <= WON_SHARE * (self._model.usual_gain - 1))
+    def _may_try(self, price: float, first_share: float) -> bool:
+        """Return whether a trial may cost `price` seconds: that share of the expected time in any case, or what trials
+        may. The usual gain is asked for only where it decides: it takes Python as long as all else here."""
+        expected = self._model.autoregressive.typical * self._expected_tokens
+        share = (self._trial_loss + price) / expected - TRIAL_SHARE
+        return (
+            price <= first_share * expected
+            or share <= 0
+            or (share <= MOST_SHARE and share <= WON_SHARE * (self._model.usual_gain - 1))
+        )
 
     def record_autoregressive(self, seconds: float | None) -> None:
         if self._paused and not self._unread:
