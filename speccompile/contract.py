@@ -5,7 +5,7 @@ same name; a graph's output writes the buffer that its tensor names, which for a
 alias: updated in place). The runtime allocates a buffer once for every concrete shape it meets, binds the graphs to
 them once, and then only runs graphs and reads counts and tokens.
 
-Sizes that vary from run to run are names (window, logit_rows, catch_up, history, "window+1" for one more).
+Sizes that vary from run to run are names (window, logit_rows, catch_up, history, adjusted, "window+1" for one more).
 
 B, the number of batch slots, is such a name too, batch, in a bundle with more than one slot: the first size of every
 buffer with a line for each slot, states included. A run may cover a slice of the slots. It then reads and writes the
@@ -75,6 +75,11 @@ top_p, min_p    float32 [B]             1 and 0: all tokens
 repetition_penalty  float32 [B]         1: none
 history         int64 [B, history]      tokens that were there before this window, in any order, padded by repeating
                                         one; they are penalized, and nothing else reads them
+adjusted        int64 [B, logit_rows, adjusted]  tokens whose logits change in a row, padded by repeating one; in
+                                        bundles of later builds, as the next two
+biases          float32, the same       what is added to the logit of each: its logit bias
+penalties       float32, the same       added behind the repetition penalty: minus frequency and presence penalties, for
+                                        which drafts before the row count as written. Zeros add nothing
 uniforms        float32 [B, logit_rows] in [0, 1): chooses the new token 0, 1, .. of this round
 accept_uniforms float32 [B, N]          one for each draft, where drafts are sampled
 draft_uniforms  float32 [B, N]          the same, for the drafter
@@ -119,7 +124,7 @@ VERSION = 3
 BUFFERS = (
     "window", "n_given", "n_total", "length", "logit_rows", "batch_rows", "path", "n_path", "logits", "catch_up",
     "pairs", "tokens", "parents", "nodes", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "history",
-    "uniforms", "accept_uniforms", "draft_uniforms", "draft_ids", "draft_probs", "allowed", "features", "successors",
+    "adjusted", "biases", "penalties", "uniforms", "accept_uniforms", "draft_uniforms", "draft_ids", "draft_probs", "allowed", "features", "successors",
     "row_tokens", "adapter", "media", "media_rows", "media_blocks", "media_offsets", "media_next", "media_behind",
     "source", "source_length", "source_tokens", "audio", "encoded", "timestamps",
 )  # fmt: skip
@@ -346,4 +351,5 @@ def with_tensorrt_states(graph: Graph) -> Graph:
 
 def _width(text: str, widths: dict[str, int]) -> int:
     name, _, more = text.partition("+")
-    return {"media": 1, **widths}[name] + int(more or 0)  # 1: a run without pictures
+    # 1: a run without pictures, and one without biases and penalties
+    return {"media": 1, "adjusted": 1, **widths}[name] + int(more or 0)

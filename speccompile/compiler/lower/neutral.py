@@ -1,4 +1,4 @@
-"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `LowRank`, `Allow`, `Nucleus` and `Draw`; of states:
+"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `LowRank`, `Adjust`, `Allow`, `Nucleus` and `Draw`; of states:
 `neutral_states`; of quantized caches: `neutral_codes`.
 
 They are ONNX functions whose bodies define the ops in standard ones, so a neutral graph runs in any runtime (slowly:
@@ -189,6 +189,16 @@ Commit <axis: int, mode: string> (buffer, rows, length) => (updated)
 LINEAR, CIRCULAR = "linear", "circular"
 """Modes of Commit and of TensorScatter: one row after the other, and in a ring from the last to the first."""
 
+_ADJUST = """
+<domain: "speccompile", opset_import: ["" : 24]>
+Adjust (logits, tokens, values) => (adjusted)
+{
+    before = GatherElements <axis = 2> (logits, tokens)
+    after = Add (before, values)
+    adjusted = ScatterElements <axis = 2> (logits, tokens, after)
+}
+"""
+
 # Logits that are not allowed: step/ops.py, HIDDEN.
 _ALLOW = """
 <domain: "speccompile", opset_import: ["" : 24]>
@@ -291,7 +301,7 @@ def functions() -> list[onnx.FunctionProto]:
     head = f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>\n'
     attends = [_attend(is_latent, has_sinks) for is_latent in (False, True) for has_sinks in (False, True)]
     states = [head + text for text in (*neutral_codes.TEXTS, *neutral_states.TEXTS.values())]
-    texts = [*attends, _COMMIT, neutral_adapters.TEXT, _ALLOW, _NUCLEUS, _DRAW, *states]
+    texts = [*attends, _COMMIT, neutral_adapters.TEXT, _ADJUST, _ALLOW, _NUCLEUS, _DRAW, *states]
     return [onnx.parser.parse_function(text) for text in texts]
 
 
@@ -313,6 +323,7 @@ _SIGNATURES = {
     **{name: ("T T T T T I I F" + " T" * name.endswith("Sinks"), "T", _ATTEND_ATTRIBUTES) for name in ATTENDS},
     "Commit": ("C C I", "C", {"axis": "INT", "mode": "STRING"}),
     "LowRank": ("F F F F I", "F", {}),
+    "Adjust": ("F I F", "F", {}),
     "Allow": ("F B", "F", {}),
     "Nucleus": ("F I F F", "F F", {}),
     "Draw": ("F F F", "I", {}),

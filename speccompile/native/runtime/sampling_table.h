@@ -14,6 +14,8 @@ struct SamplingParams {
   double top_p = 1.0;
   double min_p = 0.0;
   double repetition_penalty = 1.0;
+  double frequency_penalty = 0.0;
+  double presence_penalty = 0.0;
   uint64_t seed = 0, sequence = 0;
 };
 
@@ -38,6 +40,8 @@ inline constexpr SamplingOption kSamplingOptions[] = {
     {"top_p", SamplingKind::kNumber, 1.0, false, 1.1754943508222875e-38, 1.0, "a number above 0 and at most 1", "1 keeps all tokens", &SamplingParams::top_p, nullptr},
     {"min_p", SamplingKind::kNumber, 0.0, false, 0.0, 1.0, "a number from 0 to 1", "0 keeps all tokens", &SamplingParams::min_p, nullptr},
     {"repetition_penalty", SamplingKind::kNumber, 1.0, true, 0.001, 1000.0, "a number from 0.001 to 1000", "1 is none, more repeats less", &SamplingParams::repetition_penalty, nullptr},
+    {"frequency_penalty", SamplingKind::kNumber, 0.0, true, -2.0, 2.0, "a number from -2 to 2", "0 is none, more repeats less", &SamplingParams::frequency_penalty, nullptr},
+    {"presence_penalty", SamplingKind::kNumber, 0.0, true, -2.0, 2.0, "a number from -2 to 2", "0 is none, more repeats less", &SamplingParams::presence_penalty, nullptr},
     {"seed", SamplingKind::kSeed, 0.0, false, 0.0, 1.8446744073709552e+19, "a whole number from 0 to 2**64 - 1", "leave it out, and one is drawn", nullptr, nullptr},
 };
 
