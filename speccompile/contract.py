@@ -124,7 +124,8 @@ VERSION = 3
 BUFFERS = (
     "window", "n_given", "n_total", "length", "logit_rows", "batch_rows", "path", "n_path", "logits", "catch_up",
     "pairs", "tokens", "parents", "nodes", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "history",
-    "adjusted", "biases", "penalties", "uniforms", "accept_uniforms", "draft_uniforms", "draft_ids", "draft_probs", "allowed", "features", "successors",
+    "adjusted", "biases", "penalties", "uniforms", "accept_uniforms", "draft_uniforms", "draft_ids", "draft_probs",
+    "allowed", "features", "successors",
     "row_tokens", "adapter", "media", "media_rows", "media_blocks", "media_offsets", "media_next", "media_behind",
     "source", "source_length", "source_tokens", "audio", "encoded", "timestamps",
 )  # fmt: skip

@@ -14,6 +14,9 @@ _INFINITY, _SMALLEST, _LARGEST = float("inf"), 2.0**-126, (2 - 2**-23) * 2.0**12
 SEEDS = 2**64
 """Number of seeds."""
 
+LOGIT_BIAS = "logit_bias"
+"""Name of the option whose values are numbers by token."""
+
 MOST_BIASES, LARGEST_BIAS = 1024, 100
 """Largest number of tokens of a logit bias, and its largest value: OpenAI's, which takes 300 tokens."""
 

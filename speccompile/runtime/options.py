@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.bundle.sampling import COLDEST, LARGEST_BIAS, MOST_BIASES, SAMPLING_OPTIONS, SamplingParams
+from speccompile.bundle.sampling import COLDEST, LARGEST_BIAS, LOGIT_BIAS, MOST_BIASES, SAMPLING_OPTIONS, SamplingParams
 from speccompile.errors import PromptError, UsageError
 from speccompile.runtime.rounds.random import fresh_seed
 
 MOST_THREADS = 1024
 """Largest number of threads of an engine: more than machines have cores; each takes memory."""
-
-LOGIT_BIAS = "logit_bias"
 
 NEW_TOKENS = 128
 """`max_new_tokens` by default."""
@@ -152,7 +150,7 @@ def row_samplings(
     values = {name: _values(name, value, prompts) for name, value in asked.items()}
     biases = logit_biases(logit_bias, prompts, manifest.vocabulary_size)
     if manifest.decoding == "greedy":
-        _refuse(values, asked | {LOGIT_BIAS: logit_bias} if any(biases) else asked, sequences)
+        _refuse(values, {**asked, LOGIT_BIAS: logit_bias} if any(biases) else asked, sequences)
     elif not manifest.adjusts_logits:
         _refuse_adjustments(values, biases)
     rows = []
@@ -242,7 +240,7 @@ def _refuse_adjustments(values: Mapping[str, list[Any]], biases: Sequence[Any]) 
     for name, each in (added | {LOGIT_BIAS: biases}).items():
         if any(each):
             raise UsageError(
-                f"received {name}, but the bundle was built by an earlier version of speccompile, without inputs for it",
+                f"received {name}, but the bundle was built by an earlier version, without inputs for it",
                 hint="leave it out, or build the bundle again",
             )
 

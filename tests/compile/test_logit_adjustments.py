@@ -1,5 +1,5 @@
-"""Logit biases, frequency and presence penalties: OpenAI's formula over transformers' eager logits, and speculation that
-leaves what it says."""
+"""Logit biases, frequency and presence penalties: OpenAI's formula over transformers' eager logits, and speculation
+that leaves what it says."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -82,8 +82,8 @@ def greedy_options(model: torch.nn.Module) -> list[dict]:
         {"frequency_penalty": -0.4, "presence_penalty": 1.9},
         {"logit_bias": {likely[0]: -100}},
         {"logit_bias": {200: 100}},
-        {"logit_bias": {token: -3.5 for token in likely} | {31: 2.25}, "frequency_penalty": 2, "presence_penalty": -2},
-        {"logit_bias": {token: 0.25 for token in range(1024)[: zoo.VOCABULARY]} | {first[0]: -1}},
+        {"logit_bias": dict.fromkeys(likely, -3.5) | {31: 2.25}, "frequency_penalty": 2, "presence_penalty": -2},
+        {"logit_bias": dict.fromkeys(range(1024)[: zoo.VOCABULARY], 0.25) | {first[0]: -1}},
     ]
 
 

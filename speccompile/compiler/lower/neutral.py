@@ -1,5 +1,5 @@
-"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `LowRank`, `Adjust`, `Allow`, `Nucleus` and `Draw`; of states:
-`neutral_states`; of quantized caches: `neutral_codes`.
+"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `LowRank`, `Adjust`, `Allow`, `Nucleus` and `Draw`; of
+states: `neutral_states`; of quantized caches: `neutral_codes`.
 
 They are ONNX functions whose bodies define the ops in standard ones, so a neutral graph runs in any runtime (slowly:
 over the full static buffer). Backends replace them by fast implementations.

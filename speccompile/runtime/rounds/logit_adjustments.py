@@ -1,4 +1,4 @@
-"""The inputs `adjusted`, `biases` and `penalties`: what logit biases, frequency and presence penalties add to logits."""
+"""The inputs `adjusted`, `biases` and `penalties`: what logit bias, frequency and presence penalty add to logits."""
 
 from collections.abc import Mapping, Sequence
 
@@ -54,14 +54,13 @@ class LogitAdjustments:
         shape = (self._batch, logit_rows, width)
         arrays = [self._engine.host_view(name, shape) for name in (ADJUSTED, "biases", "penalties")]
         for place, row in rows.items():
+            tokens, biases, penalties = (array[place] for array in arrays)
             own = self._slots.get(place)
-            lines = [array[place] for array in arrays]
             if own is None or not row.is_active:
-                for line in lines:
-                    line[:] = 0
+                tokens[:], biases[:], penalties[:] = 0, 0, 0
             else:
                 drafts = window[place, n_given[place] : n_total[place]].tolist()
-                own.write(*lines, drafts, self._parents.of(place))
+                own.write(tokens, biases, penalties, drafts, self._parents.of(place))
 
 
 class AdjustedTokens:

@@ -12,8 +12,8 @@ from speccompile.compiler.step.sampling import Adjustments, Settings, apply_temp
 class Target(NamedTuple):
     """The target at R rows, row r being that of node r; V tokens.
 
-    logits float32 [B, R, V], adjusted, penalized, divided by a temperature above zero, and HIDDEN for tokens that are not
-    allowed; best int64 [B, R], their argmax in batch slots that do not sample. All other fields are None in greedy
+    logits float32 [B, R, V], adjusted, penalized, divided by a temperature above zero, and HIDDEN for tokens that are
+    not allowed; best int64 [B, R], their argmax in batch slots that do not sample. All other fields are None in greedy
     graphs: is_sampled bool [B, 1]; probs float32 [B, R, V]; threshold and mass float32 [B, R], as `ops.nucleus` gives
     them; uniforms float32 [B, R], one for each depth.
     """
