@@ -1,5 +1,5 @@
 """The neutral ops, `speccompile::attend`, `commit`, `quantize`, `convolve`, `shift`, `recur`, `advance`, `low_rank`,
-`adjust`, `allow`, `nucleus` and `draw`, with their meaning in eager torch.
+`allow`, `nucleus` and `draw`, with their meaning in eager torch. `adjust`: `logit_ops`.
 
 They cross the export untouched and are lowered per backend, ONNX to ONNX (`speccompile.compiler.lower`).
 """
@@ -283,21 +283,6 @@ def low_rank(y: Tensor, x: Tensor, a: Tensor, b: Tensor, adapter: Tensor) -> Ten
 @low_rank.register_fake
 def _(y: Tensor, x: Tensor, a: Tensor, b: Tensor, adapter: Tensor) -> Tensor:
     return torch.empty_like(y)
-
-
-@torch.library.custom_op("speccompile::adjust", mutates_args=())
-def adjust(logits: Tensor, tokens: Tensor, values: Tensor) -> Tensor:
-    """Return logits float32 [B, R, V] with values float32 [B, R, K] added at the tokens int64 [B, R, K].
-
-    A token that a row has twice has equal values there, one of which is added. An op, because the trace would hold that
-    the rows of the logits and those of the tokens are as many.
-    """
-    return logits.scatter(2, tokens, logits.gather(2, tokens) + values)
-
-
-@adjust.register_fake
-def _(logits: Tensor, tokens: Tensor, values: Tensor) -> Tensor:
-    return torch.empty_like(logits)
 
 
 @torch.library.custom_op("speccompile::allow", mutates_args=())

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from speccompile.compiler.step import ops
+from speccompile.compiler.step.logit_ops import adjust
 
 
 class Settings(NamedTuple):
@@ -27,8 +27,8 @@ class Settings(NamedTuple):
 
 
 class Adjustments(NamedTuple):
-    """What the host adds to logits before each row is chosen from: see `contract`. adjusted int64 [B, R, K], tokens;
-    biases and penalties float32 [B, R, K], added before and after the repetition penalty."""
+    """Additions of the host to the logits of each row: see `contract`. adjusted int64 [B, R, K], tokens; biases and
+    penalties float32 [B, R, K], added before and after the repetition penalty."""
 
     adjusted: Tensor
     biases: Tensor
@@ -48,10 +48,10 @@ def apply_temperature_and_penalty(
     # The temperature comes first, so that the adjustments write into its result, and copy no logits.
     heated = logits * factor
     if adjustments is not None:
-        heated = ops.adjust(heated, adjustments.adjusted, adjustments.biases * factor)
+        heated = adjust(heated, adjustments.adjusted, adjustments.biases * factor)
     heated = _penalize_repetition(heated, settings, seen)
     if adjustments is not None:
-        heated = ops.adjust(heated, adjustments.adjusted, adjustments.penalties * factor)
+        heated = adjust(heated, adjustments.adjusted, adjustments.penalties * factor)
     return heated
 
 

@@ -6,7 +6,6 @@ from functools import partial
 from time import perf_counter
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.bundle.sampling import ADJUSTED
 from speccompile.contract import COMPONENTS, Graph
 from speccompile.runtime.audio.mel import Features
 from speccompile.runtime.audio.rules import scoring
@@ -16,7 +15,6 @@ from speccompile.runtime.rounds.bound_graphs import BoundGraphs, RunInfo, Verify
 from speccompile.runtime.rounds.draft_controller import DraftController
 from speccompile.runtime.rounds.held_texts import HeldTexts
 from speccompile.runtime.rounds.host_drafts import HostDrafts, Proposer
-from speccompile.runtime.rounds.logit_adjustments import LogitAdjustments
 from speccompile.runtime.rounds.media_inputs import MediaInputs, chunk_stop, media_parts
 from speccompile.runtime.rounds.resume import resume_slot
 from speccompile.runtime.rounds.sampling_inputs import SamplingInputs
@@ -62,7 +60,6 @@ class DecodeLoop(HeldTexts):
         self._adapters = engine.host_view("adapter", batch) if "adapter" in inputs else None
         self.sources = None if manifest.source is None else SourceEncoder(engine, manifest)
         self.sampler = SamplingInputs(engine, manifest, inputs) if "uniforms" in inputs else None
-        self._adjustments = LogitAdjustments(engine, manifest) if ADJUSTED in inputs else None
         self._media = None
         if "media" in inputs:
             self._media = MediaInputs(engine, manifest.graphs, manifest.batch_size, manifest.prefill_chunk)
@@ -107,8 +104,6 @@ class DecodeLoop(HeldTexts):
         row.min_forced_tokens = self._min_forced_tokens(row, speculative)
         if self.sampler is not None:
             self.sampler.admit(slot, row, drafting=speculative)
-        if self._adjustments is not None:
-            self._adjustments.admit(slot, row)
         return own.prefill_position
 
     def _min_forced_tokens(self, row: SequenceState, speculative: bool) -> int:
@@ -159,8 +154,6 @@ class DecodeLoop(HeldTexts):
         admission."""
         if self.sampler is not None:
             self.sampler.release(slot)
-        if self._adjustments is not None:
-            self._adjustments.release(slot)
         own = self._slots[slot]
         adapter = own.sequence.adapter
         positions = own.committed_length, own.drafter_length
@@ -342,8 +335,7 @@ class DecodeLoop(HeldTexts):
             allowed = self.masks.width({slot.index: slot.sequence for slot in taking})
         if self.sampler is not None:
             history = self.sampler.write(rows, {slot.index: slot.sequence for slot in taking}, logit_rows)
-        if self._adjustments is not None:
-            adjusted = self._adjustments.width({slot.index: slot.sequence for slot in taking}, logit_rows)
+            adjusted = self.sampler.adjusted_width([slot.index for slot in taking], logit_rows)
         return self.rounds.forward(
             window, logit_rows, history, fused=fused, logprobs=logprobs, allowed=allowed, rows=rows, fed=bool(fed),
             media=media, adjusted=adjusted,
@@ -351,8 +343,8 @@ class DecodeLoop(HeldTexts):
 
     def _constrain(self, forward: VerifyPass, taking: Sequence[Slot], logit_rows: int) -> None:
         """Write the mask of allowed tokens and the adjustments of logits, if the graphs take them."""
-        for inputs in (self.masks, self._adjustments):
-            if inputs is not None:
-                given, total = self.rounds.n_given.tolist(), self.rounds.n_total.tolist()
-                texts = {slot.index: slot.sequence for slot in taking}
-                inputs.write(texts, forward.window, given, total, logit_rows)
+        given, total = self.rounds.n_given.tolist(), self.rounds.n_total.tolist()
+        if self.masks is not None:
+            self.masks.write({slot.index: slot.sequence for slot in taking}, forward.window, given, total, logit_rows)
+        if self.sampler is not None:
+            self.sampler.adjust([slot.index for slot in taking], forward.window, given, total, logit_rows)

@@ -253,7 +253,7 @@ def _options(fields: dict[str, Any], bundle: "Texts", most: int, logprobs: int |
     if bundle.manifest.decoding == "greedy":
         options |= _greedy(fields, sequences, is_biased=any(biases.values()))
     else:
-        options |= _sampled(fields, sequences) | {LOGIT_BIAS: biases}
+        options |= _sampled(fields, sequences) | ({LOGIT_BIAS: biases} if biases else {})
         if not bundle.manifest.adjusts_logits:
             _refuse_adjustments(fields, options)
     if logprobs:
@@ -293,7 +293,7 @@ def _greedy(fields: dict[str, Any], sequences: int, *, is_biased: bool) -> dict[
 def _refuse_adjustments(fields: dict[str, Any], options: dict[str, Any]) -> None:
     """Raise RequestError for what a bundle without inputs for biases and penalties would have to ignore."""
     added = [name for name, option in SAMPLING_OPTIONS.items() if not option.is_input and options.get(name)]
-    for name in [*added, *([LOGIT_BIAS] if any(options[LOGIT_BIAS].values()) else [])]:
+    for name in [*added, *([LOGIT_BIAS] if any(options.get(LOGIT_BIAS, {}).values()) else [])]:
         raise RequestError(
             f"{name}: received {shown(fields[name])}, but this model was built by an earlier version, without inputs "
             "for it", param=name, code="unsupported_value", hint="leave it out; a bundle that is built again takes it",
