@@ -18,7 +18,7 @@ from speccompile.runtime.images.encoder import LowDetail
 from tests.native.native_errors import CLASSES, HEADER, KINDS, NativeError
 
 ALL = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
-NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
+NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
 
 Prompt = str | bytes | Sequence[int]
 
@@ -167,14 +167,21 @@ class NativeRequest(_Handle):
         if constraint := options.get("constraint"):  # kind and text
             kind, text = (None if each is None else _bytes(each) for each in constraint)
             library.spc_request_set_constraint(self.handle, kind, text, len(text or b""))
+        self._bias(options.get("logit_bias"))
         for name, value in options.items():
-            if name in ("adapter", "audio", "constraint", "images", "source"):
+            if name in ("adapter", "audio", "constraint", "images", "source", "logit_bias"):
                 continue
             if isinstance(value, str):
                 library.spc_request_set_text(self.handle, name.encode(), value.encode())
             else:
                 for prompt, each in enumerate(value) if isinstance(value, list | tuple) else [(ALL, value)]:
                     self._set(name, each, prompt)
+
+    def _bias(self, biases: Any) -> None:
+        """Set numbers by token for all prompts, or a list with those of each."""
+        for prompt, each in enumerate(biases) if isinstance(biases, list) else [(ALL, biases)]:
+            for token, bias in (each or {}).items():
+                self.library.spc_request_set_logit_bias(self.handle, prompt, token, bias)
 
     def _show(self, images: Sequence[Sequence[Any]]) -> None:
         """Add each prompt's pictures: uint8 [height, width, 3], a file's bytes, or one of them as `LowDetail`."""
