@@ -179,9 +179,9 @@ class NativeRequest(_Handle):
 
     def _bias(self, biases: Any) -> None:
         """Set numbers by token for all prompts, or a list with those of each."""
-        for prompt, each in enumerate(biases) if isinstance(biases, list) else [(ALL, biases)]:
-            for token, bias in (each or {}).items():
-                self.library.spc_request_set_logit_bias(self.handle, prompt, token, bias)
+        rows = enumerate(biases) if isinstance(biases, list) else [(ALL, biases)]
+        for prompt, token, bias in ((prompt, *each) for prompt, own in rows for each in (own or {}).items()):
+            self.library.spc_request_set_logit_bias(self.handle, prompt, token, bias)
 
     def _show(self, images: Sequence[Sequence[Any]]) -> None:
         """Add each prompt's pictures: uint8 [height, width, 3], a file's bytes, or one of them as `LowDetail`."""
