@@ -24,8 +24,7 @@ Prompt = str | bytes | Sequence[int]
 
 _SCALARS: dict[str, Any] = {
     "void": None, "int": ctypes.c_int, "double": ctypes.c_double, "float": ctypes.c_float, "size_t": ctypes.c_size_t,
-    "uint8_t": ctypes.c_uint8,
-    "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
+    "uint8_t": ctypes.c_uint8, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
 }  # fmt: skip
 
 
@@ -179,9 +178,9 @@ class NativeRequest(_Handle):
 
     def _bias(self, biases: Any) -> None:
         """Set numbers by token for all prompts, or a list with those of each."""
-        rows = enumerate(biases) if isinstance(biases, list) else [(ALL, biases)]
-        for prompt, token, bias in ((prompt, *each) for prompt, own in rows for each in (own or {}).items()):
-            self.library.spc_request_set_logit_bias(self.handle, prompt, token, bias)
+        for prompt, own in enumerate(biases) if isinstance(biases, list) else [(ALL, biases)]:
+            for each in (own or {}).items():
+                self.library.spc_request_set_logit_bias(self.handle, prompt, *each)
 
     def _show(self, images: Sequence[Sequence[Any]]) -> None:
         """Add each prompt's pictures: uint8 [height, width, 3], a file's bytes, or one of them as `LowDetail`."""
