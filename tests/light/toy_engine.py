@@ -208,9 +208,10 @@ class ToyEngine:
         """Return what is added to the logits of each node; nothing where the inputs are as narrow as can be."""
         if "adjusted" not in self.inputs:
             return []
-        shape = (self.batch, widths["logit_rows"], widths["adjusted"])
+        width = widths.get("adjusted", 1)
+        shape = (self.batch, widths["logit_rows"], width)
         tokens, biases, penalties = (self.host_view(name, shape)[row] for name in ("adjusted", "biases", "penalties"))
-        if widths["adjusted"] == 1:
+        if width == 1:
             assert not biases.any()
             assert not penalties.any()
         pairs = np.stack([biases, penalties], 2)
