@@ -11,7 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]  # scripts are run by their path as well
 
-from scripts.contract_header import camel, literal, write_or_check  # noqa: E402
+from scripts.contract_header import camel, constant, literal, write_or_check  # noqa: E402
+from speccompile.bundle import sampling  # noqa: E402
 from speccompile.bundle.sampling import SAMPLING_OPTIONS, SamplingOption  # noqa: E402
 
 HEADER = ROOT / "speccompile" / "native" / "runtime" / "sampling_table.h"
@@ -23,14 +24,19 @@ TEXT = """\
 
 #include <cstdint>
 #include <limits>
+#include <utility>
+#include <vector>
 
 namespace spc {{
 
-// Sampling parameters of one sequence.
+// Sampling parameters of one sequence. logit_bias: tokens, in their order, and what is added to the logit of each.
 struct SamplingParams {{
 {parameters}
   uint64_t seed = 0, sequence = 0;
+  std::vector<std::pair<int64_t, double>> logit_bias;
 }};
+
+{constants}
 
 // A number, a number of tokens of the vocabulary, or a seed, which is no input of graphs.
 enum class SamplingKind {{ kNumber, kCount, kSeed }};
@@ -40,7 +46,7 @@ struct SamplingOption {{
   const char* name;
   SamplingKind kind;
   double neutral;
-  bool changes_greedy;
+  bool is_input, changes_greedy;
   double least, greatest;
   const char *expected, *hint;
   double SamplingParams::*number;
@@ -54,12 +60,17 @@ inline constexpr SamplingOption kSamplingOptions[] = {{
 }}  // namespace spc
 """
 
+CONSTANTS = {
+    name: getattr(sampling, name) for name in ("LOGIT_BIAS", "MOST_BIASES", "LARGEST_BIAS", "NARROWEST_ADJUSTED")
+}
+"""Constants of the module that C++ has too."""
+
 
 def row(name: str, option: SamplingOption) -> str:
     """Return the row of an option in the table."""
     is_bounded = math.isfinite(option.greatest)
     fields = [literal(name), f"SamplingKind::{camel(option.kind)}"]
-    fields += map(literal, (float(option.neutral or 0), option.changes_greedy, float(option.least)))
+    fields += map(literal, (float(option.neutral or 0), option.is_input, option.changes_greedy, float(option.least)))
     fields += [literal(float(option.greatest)) if is_bounded else "std::numeric_limits<double>::infinity()"]
     fields += map(literal, (option.expected, option.hint))
     fields += [f"&SamplingParams::{name}" if option.kind == kind else "nullptr" for kind in ("number", "count")]
@@ -71,6 +82,7 @@ def render() -> str:
     types = {"number": "double", "count": "int64_t"}
     settings = [(name, each) for name, each in SAMPLING_OPTIONS.items() if each.kind in types]
     return TEXT.format(
+        constants="\n".join(constant(camel(name.lower()), value) for name, value in CONSTANTS.items()),
         parameters="\n".join(f"  {types[each.kind]} {name} = {each.neutral};" for name, each in settings),
         rows="\n".join(row(name, each) for name, each in SAMPLING_OPTIONS.items()),
     )

@@ -5,7 +5,7 @@ same name; a graph's output writes the buffer that its tensor names, which for a
 alias: updated in place). The runtime allocates a buffer once for every concrete shape it meets, binds the graphs to
 them once, and then only runs graphs and reads counts and tokens.
 
-Sizes that vary from run to run are names (window, logit_rows, catch_up, history, "window+1" for one more).
+Sizes that vary from run to run are names (window, logit_rows, catch_up, history, adjusted, "window+1" for one more).
 
 B, the number of batch slots, is such a name too, batch, in a bundle with more than one slot: the first size of every
 buffer with a line for each slot, states included. A run may cover a slice of the slots. It then reads and writes the
@@ -73,11 +73,12 @@ temperature     float32 [B]             0 is greedy
 top_k           int64 [B]               0: all tokens
 top_p, min_p    float32 [B]             1 and 0: all tokens
 repetition_penalty  float32 [B]         1: none
-history         int64 [B, history]      tokens that were there before this window, in any order, padded by repeating
-                                        one; they are penalized, and nothing else reads them
+history         int64 [B, history]      penalized tokens: those before this window, in any order, one of them repeated
+adjusted        int64 [B, logit_rows, adjusted]  tokens whose logits the host changes, padded by repeating one
+biases, penalties float32 [B, logit_rows, adjusted]  added to them before and behind the repetition penalty: logit bias;
+                                        minus frequency and presence penalties, for which drafts count as written
 uniforms        float32 [B, logit_rows] in [0, 1): chooses the new token 0, 1, .. of this round
-accept_uniforms float32 [B, N]          one for each draft, where drafts are sampled
-draft_uniforms  float32 [B, N]          the same, for the drafter
+accept_uniforms, draft_uniforms float32 [B, N]  one for each draft that is sampled: of its acceptance, of its drawing
 draft_ids       int64 [B, N, C]         candidates among which the drafter drew the children of node 0 .. N - 1
 draft_probs     float32 [B, N, C]       and their probabilities, which add up to one; zero where a node has no children
 
@@ -96,13 +97,12 @@ lora.<module>.b float32 [slots + 1, r, N]   B is transposed, and has the adapter
 
 Inputs of a drafter from the target, in addition to tokens:
 
-features        float32 [B, window, F]  its taps at the accepted tokens, in the order of the path
+features        float32 [B, window, F]  its taps at accepted tokens, in the order of the path
 successors      int64 [B, logit_rows, K]  the target's K best tokens behind each row of logits, the best first
 row_tokens      int64 [B, logit_rows]   the token at each of these rows, accepted or not; -1 where there is none
 media           float32 [media, W]      of a target that sees pictures: see `speccompile.bundle.media`
 media_rows, media_blocks, media_offsets, media_next, media_behind int64 [B, ..]  rows, pictures, positions
-kept.table ..   any                     persistent states of a drafter, which last from one generation to the
-                                        next, shared by all slots; they begin with zeros, and no token depends on them
+kept.table ..   any                     persistent states of a drafter, for all slots; no token depends on them
 
 New tokens of a round in slot b: path[b, n_given[b] : n_path[b] + 1]. The host then adds n_path to length.
 
@@ -119,9 +119,10 @@ VERSION = 3
 BUFFERS = (
     "window", "n_given", "n_total", "length", "logit_rows", "batch_rows", "path", "n_path", "logits", "catch_up",
     "pairs", "tokens", "parents", "nodes", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "history",
-    "uniforms", "accept_uniforms", "draft_uniforms", "draft_ids", "draft_probs", "allowed", "features", "successors",
-    "row_tokens", "adapter", "media", "media_rows", "media_blocks", "media_offsets", "media_next", "media_behind",
-    "source", "source_length", "source_tokens", "audio", "encoded", "timestamps",
+    "adjusted", "biases", "penalties", "uniforms", "accept_uniforms", "draft_uniforms", "draft_ids", "draft_probs",
+    "allowed", "features", "successors", "row_tokens", "adapter", "media", "media_rows", "media_blocks",
+    "media_offsets", "media_next", "media_behind", "source", "source_length", "source_tokens", "audio", "encoded",
+    "timestamps",
 )  # fmt: skip
 """Names of buffers with a fixed name; states are named by their component and kind. Some are names of sizes as well."""
 
@@ -346,4 +347,4 @@ def with_tensorrt_states(graph: Graph) -> Graph:
 
 def _width(text: str, widths: dict[str, int]) -> int:
     name, _, more = text.partition("+")
-    return {"media": 1, **widths}[name] + int(more or 0)  # 1: a run without pictures
+    return {"media": 1, "adjusted": 1, **widths}[name] + int(more or 0)  # 1: a run without pictures, or biases

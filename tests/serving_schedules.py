@@ -107,6 +107,9 @@ def _options(random: Random, bundle: Bundle) -> dict[str, Any]:
             "top_k": random.choice([0, 5, 40]),
             "top_p": random.choice([1.0, 0.9]),
             "repetition_penalty": random.choice([1.0, 1.3]),
+            "frequency_penalty": random.choice([0.0, 0.0, 0.75]),
+            "presence_penalty": random.choice([0.0, 0.0, -1.5]),
+            "logit_bias": random.choice([None, None, {7: 2.5, 31: -100}]),
             "num_return_sequences": random.randint(1, bundle.manifest.batch_size),
         }
     return options

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from speccompile.bundle.buffers import buffers
 from speccompile.bundle.media import ENCODE_IMAGE
+from speccompile.bundle.sampling import ADJUSTED
 from speccompile.bundle.source_section import SECTION, check_source
 from speccompile.contract import Graph, Tensor
 from speccompile.errors import BundleError
@@ -130,6 +131,11 @@ class Manifest:
     plan: dict[str, Any]
     source: dict[str, Any] | None = None
     rings: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def adjusts_logits(self) -> bool:
+        """Return whether graphs take logit biases, frequency and presence penalties."""
+        return any(tensor.name == ADJUSTED for graph in self.graphs for tensor in graph.inputs)
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest in plain JSON values, as in the file."""

@@ -14,6 +14,15 @@ _INFINITY, _SMALLEST, _LARGEST = float("inf"), 2.0**-126, (2 - 2**-23) * 2.0**12
 SEEDS = 2**64
 """Number of seeds."""
 
+LOGIT_BIAS = "logit_bias"
+"""Name of the option whose values are numbers by token."""
+
+MOST_BIASES, LARGEST_BIAS = 1024, 100
+"""Largest number of tokens of a logit bias, and its largest value: OpenAI's, which takes 300 tokens."""
+
+ADJUSTED = "adjusted"
+"""Name of the input that graphs have whose host writes logit biases, frequency and presence penalties."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOption:
@@ -21,6 +30,8 @@ class SamplingOption:
 
     kind: Literal["number", "count", "seed"] = "number"
     """Type of its values: float; int, a number of tokens of the vocabulary; int, which is not an input of graphs."""
+    is_input: bool = True
+    """False for a number that the host turns into others: see `ADJUSTED`."""
     neutral: float | None = None
     """Default, which changes nothing. None for a seed, which is drawn."""
     changes_greedy: bool = False
@@ -90,6 +101,28 @@ SAMPLING_OPTIONS = {
         metavar="R",
         help="Above 1, makes tokens less likely that were there before; 1 is the default.",
     ),
+    "frequency_penalty": SamplingOption(
+        neutral=0.0,
+        is_input=False,
+        changes_greedy=True,
+        least=-2,
+        greatest=2,
+        expected="a number from -2 to 2",
+        hint="0 is none, more repeats less",
+        metavar="F",
+        help="Subtracted from the logit of a token once for each time that the new text has it; 0 is none.",
+    ),
+    "presence_penalty": SamplingOption(
+        neutral=0.0,
+        is_input=False,
+        changes_greedy=True,
+        least=-2,
+        greatest=2,
+        expected="a number from -2 to 2",
+        hint="0 is none, more repeats less",
+        metavar="F",
+        help="Subtracted once from the logits of all tokens that the new text has; 0 is none.",
+    ),
     "seed": SamplingOption(
         kind="seed",
         greatest=SEEDS - 1,
@@ -103,7 +136,11 @@ SAMPLING_OPTIONS = {
 """Name -> option. All are fields of `SamplingParams`."""
 
 _DTYPES = {"number": "float32", "count": "int64"}
-SETTINGS = {name: _DTYPES[option.kind] for name, option in SAMPLING_OPTIONS.items() if option.kind in _DTYPES}
+SETTINGS = {
+    name: _DTYPES[option.kind]
+    for name, option in SAMPLING_OPTIONS.items()
+    if option.kind in _DTYPES and option.is_input
+}
 """Name of an option that graphs read -> dtype of its input [B]."""
 
 
@@ -119,11 +156,40 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     seed: int = 0
     sequence: int = 0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Tokens, in their order, and what is added to the logit of each."""
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Return whether logits depend on the number of times that the new text has each token."""
+        return self.frequency_penalty != 0 or self.presence_penalty != 0
+
+    @property
+    def adjusts_logits(self) -> bool:
+        """Return whether the host adds anything to logits."""
+        return self.counts_tokens or bool(self.logit_bias)
+
+    def penalty(self, count: int) -> float:
+        """Return what is added to the logit of a token that the new text has `count` times."""
+        return -(self.frequency_penalty * count) - self.presence_penalty if count else 0.0
 
     @property
     def shown_seed(self) -> int | None:
         """Seed, or None if it decides nothing."""
         return self.seed if self.temperature > 0 else None
+
+
+NARROWEST_ADJUSTED = 2
+"""Least width of the inputs for adjustments in runs that adjust logits. Those of width 1 are never written, and hold
+zeros, which change nothing."""
+
+
+def most_adjusted(vocabulary: int, max_length: int, tokens: int) -> int:
+    """Return the largest width of the inputs for adjustments, with `tokens` drafts a round: of biases and new
+    tokens."""
+    return max(NARROWEST_ADJUSTED, min(vocabulary, MOST_BIASES + max_length + tokens))
 
 
 GREEDY = SamplingParams()

@@ -43,6 +43,7 @@ any number."""
 
 _COUNT = ("int64", ("batch",), "io")
 _INDEX = ("int64", ("catch_up",), "index")
+_ADJUSTED = ("batch", "logit_rows", "adjusted")
 _UNIFORM = ("float32", ("batch", "drafts"), "io")
 
 ADAPTER_MATRIX = f"{ADAPTER_PREFIX}*"
@@ -64,6 +65,9 @@ SIGNATURES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "nodes": ("int64", ("batch", "logit_rows"), "io"),
     **{name: (dtype, ("batch",), "io") for name, dtype in SETTINGS.items()},
     "history": ("int64", ("batch", "history"), "io"),
+    "adjusted": ("int64", _ADJUSTED, "io"),
+    "biases": ("float32", _ADJUSTED, "io"),
+    "penalties": ("float32", _ADJUSTED, "io"),
     "uniforms": ("float32", ("batch", "logit_rows"), "io"),
     "accept_uniforms": _UNIFORM,
     "draft_uniforms": _UNIFORM,

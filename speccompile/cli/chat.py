@@ -17,7 +17,7 @@ from speccompile.cli.conversation import Conversation, refuse_pictures
 from speccompile.cli.generation_output import summary
 from speccompile.cli.model_bundle import ModelOptions, model_options, open_model
 from speccompile.cli.options import IMAGES, NEW_TOKENS, SESSION, THREADS
-from speccompile.cli.sampling_options import sampling_options
+from speccompile.cli.sampling_options import needs_sampling, sampling_options
 from speccompile.cli.typed_messages import on_interrupt, typed_messages
 from speccompile.errors import SpeccompileError, UsageError
 
@@ -90,7 +90,7 @@ def command(
       speccompile chat build/demo --show-drafts
       speccompile chat organisation/model --fast --system 'Answer in one sentence.' -t 0.7
     """
-    sampling = bool(options["temperature"])
+    sampling = needs_sampling(options)
     refuse_images(images, options, session)
     with open_model(model, built_as, sampling=sampling, threads=threads, prove=not skip_prove, images=images) as bundle:
         take_adapter(bundle, options)

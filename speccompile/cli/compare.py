@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from speccompile.bundle.sampling import SAMPLING_OPTIONS
 from speccompile.cli.exit_codes import Interrupted
 from speccompile.cli.options import NEW_TOKENS, THREADS, Option
-from speccompile.cli.sampling_options import sampling_options
+from speccompile.cli.sampling_options import NAMES, sampling_options
 from speccompile.cli.table_output import print_table
 from speccompile.errors import SpeccompileError
 from speccompile.progress import LOGGER
@@ -158,7 +157,7 @@ def command(
     limit = TimeLimit.of_minutes(options["minutes"])
     if html is not None:
         check_page(html)
-    sampling = {name: options.pop(name) for name in SAMPLING_OPTIONS}
+    sampling = {name: options.pop(name) for name in NAMES}
     job = Comparison.read(
         recipe, overrides, Options(**options, sampling=sampling, remember=not no_cache, drop=not keep_all)
     )

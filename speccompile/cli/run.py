@@ -9,7 +9,7 @@ from speccompile.cli.generation_output import write_generations
 from speccompile.cli.model_bundle import ModelOptions, model_options, open_model
 from speccompile.cli.options import IMAGES, NEW_TOKENS, SESSION, THREADS, TRUNCATE, Option
 from speccompile.cli.prompt_input import check_text, read_text
-from speccompile.cli.sampling_options import sampling_options
+from speccompile.cli.sampling_options import needs_sampling, sampling_options
 from speccompile.errors import UsageError
 
 
@@ -65,7 +65,7 @@ def command(
     if text is not None and prompt is not None:
         raise UsageError("received a prompt and --prompt, expected one of them", hint="leave one out")
     given = prompt if text is None else text
-    sampling = bool(options["temperature"])
+    sampling = needs_sampling(options)
     opened = open_model(model, built_as, sampling=sampling, threads=threads, prove=not skip_prove, images=images)
     if given is None:
         from speccompile.cli.chat import converse, refuse_images, require_terminal

@@ -283,6 +283,9 @@ inline constexpr const char* kTopP = "top_p";
 inline constexpr const char* kMinP = "min_p";
 inline constexpr const char* kRepetitionPenalty = "repetition_penalty";
 inline constexpr const char* kHistory = "history";
+inline constexpr const char* kAdjusted = "adjusted";
+inline constexpr const char* kBiases = "biases";
+inline constexpr const char* kPenalties = "penalties";
 inline constexpr const char* kUniforms = "uniforms";
 inline constexpr const char* kAcceptUniforms = "accept_uniforms";
 inline constexpr const char* kDraftUniforms = "draft_uniforms";
@@ -305,7 +308,7 @@ inline constexpr const char* kSourceTokens = "source_tokens";
 inline constexpr const char* kAudio = "audio";
 inline constexpr const char* kEncoded = "encoded";
 inline constexpr const char* kTimestamps = "timestamps";
-inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter, kMedia, kMediaRows, kMediaBlocks, kMediaOffsets, kMediaNext, kMediaBehind, kSource, kSourceLength, kSourceTokens, kAudio, kEncoded, kTimestamps};
+inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kAdjusted, kBiases, kPenalties, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter, kMedia, kMediaRows, kMediaBlocks, kMediaOffsets, kMediaNext, kMediaBehind, kSource, kSourceLength, kSourceTokens, kAudio, kEncoded, kTimestamps};
 }  // namespace names
 
 // speccompile.contract: GRAPHS
@@ -632,6 +635,9 @@ inline constexpr Signature kSignatures[] = {
     {"min_p", "float32", "batch", "io"},
     {"repetition_penalty", "float32", "batch", "io"},
     {"history", "int64", "batch history", "io"},
+    {"adjusted", "int64", "batch logit_rows adjusted", "io"},
+    {"biases", "float32", "batch logit_rows adjusted", "io"},
+    {"penalties", "float32", "batch logit_rows adjusted", "io"},
     {"uniforms", "float32", "batch logit_rows", "io"},
     {"accept_uniforms", "float32", "batch drafts", "io"},
     {"draft_uniforms", "float32", "batch drafts", "io"},

@@ -13,6 +13,8 @@ Number = float | Sequence[float | None] | None
 """A sampling option: one value for all prompts, or a sequence with one, or None, for each."""
 Whole = int | Sequence[int | None] | None
 """The same, for whole numbers."""
+Biases = Mapping[int, float] | Sequence[Mapping[int, float] | None] | None
+"""The same, for numbers by token."""
 Name = str | Sequence[str | None] | None
 """The same, for names."""
 
@@ -23,8 +25,9 @@ class GenerationOptions:
     """Options of one call of `Bundle.generate`, `generate_batch`, `stream`, `chat`, `stream_chat` or `Service.submit`.
 
     Values are checked by the call, as some of their ranges depend on the bundle: UsageError for one that is wrong.
-    Greedy bundles refuse the sampling options, from `temperature` to `seed`, unless they change nothing. Each of these
-    is one value for all prompts, or a sequence with one for each; None is the default.
+    Greedy bundles refuse the sampling options, from `temperature` to `seed`, unless they change nothing, and bundles of
+    earlier versions the last three before it. Each of these is one value for all prompts, or a sequence with one for
+    each; None is the default.
     """
 
     max_new_tokens: int = NEW_TOKENS
@@ -52,8 +55,8 @@ class GenerationOptions:
     """Form of the new text, made by `Bundle.constraint`: one for all prompts, or a sequence with one, or None, for
     each."""
     temperature: Number = 0.0
-    """0 is greedy decoding, where of the other sampling options only the repetition penalty makes a difference; 1 draws
-    from the target's own probabilities. 0, or from 0.0001 on."""
+    """0 is greedy decoding, where of the other sampling options only penalties and the logit bias make a difference; 1
+    draws from the target's own probabilities. 0, or from 0.0001 on."""
     top_k: Whole = None
     """Draw from the k most probable tokens; 0, the default, is all. Limits apply together."""
     top_p: Number = None
@@ -62,6 +65,14 @@ class GenerationOptions:
     """Draw from tokens with at least this share of the best one's probability, from 0, the default, to 1."""
     repetition_penalty: Number = 1.0
     """Penalty of tokens that occurred before, as in transformers, from 0.001 to 1000; 1 is none."""
+    frequency_penalty: Number = 0.0
+    """Subtracted from the logit of a token once for each time that the new text has it, as in OpenAI's API, from -2 to
+    2; 0 is none. Tokens of the prompt do not count."""
+    presence_penalty: Number = 0.0
+    """Subtracted once from the logits of all tokens that the new text has, from -2 to 2; 0 is none."""
+    logit_bias: Biases = None
+    """Token -> what is added to its logit, from -100 to 100, for up to 1024 tokens: before the penalties and the
+    temperature. -100 mostly keeps a token out, 100 mostly allows no other."""
     seed: Whole = None
     """From 0 to 2**64 - 1. Equal seeds give equal tokens, independent of the rest of the batch. By default the system
     chooses one for each prompt, and the generation reports it."""
@@ -115,6 +126,9 @@ class GenerationKeywords(TypedDict, total=False):
     top_p: Number
     min_p: Number
     repetition_penalty: Number
+    frequency_penalty: Number
+    presence_penalty: Number
+    logit_bias: Biases
     seed: Whole
     num_return_sequences: int
     truncate: str | None

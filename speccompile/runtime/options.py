@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.bundle.sampling import COLDEST, SAMPLING_OPTIONS, SamplingParams
+from speccompile.bundle.sampling import COLDEST, LARGEST_BIAS, LOGIT_BIAS, MOST_BIASES, SAMPLING_OPTIONS, SamplingParams
 from speccompile.errors import PromptError, UsageError
 from speccompile.runtime.rounds.random import fresh_seed
 
@@ -139,15 +139,20 @@ def check_top_logprobs(asked: Any, manifest: Manifest) -> int:
     return int(asked)
 
 
-def row_samplings(manifest: Manifest, prompts: int, sequences: int, asked: Mapping[str, Any]) -> list[SamplingParams]:
+def row_samplings(
+    manifest: Manifest, prompts: int, sequences: int, asked: Mapping[str, Any], logit_bias: Any = None
+) -> list[SamplingParams]:
     """Return the sampling parameters of every sequence: those of the first prompt, of the second, ..
 
-    asked: the options of `generate_batch` by name, None for one that was not given. Raise UsageError for an option that
-    is out of range, or that a greedy bundle does not have.
+    asked: the options of `generate_batch` by name, None for one that was not given; logit_bias: that option. Raise
+    UsageError for an option that is out of range, or that the bundle does not have.
     """
     values = {name: _values(name, value, prompts) for name, value in asked.items()}
+    biases = logit_biases(logit_bias, prompts, manifest.vocabulary_size)
     if manifest.decoding == "greedy":
-        _refuse(values, asked, sequences)
+        _refuse(values, {**asked, LOGIT_BIAS: logit_bias} if any(biases) else asked, sequences)
+    elif not manifest.adjusts_logits:
+        _refuse_adjustments(values, biases)
     rows = []
     for prompt in range(prompts):
         given = {name: each[prompt] for name, each in values.items() if each[prompt] is not None}
@@ -155,8 +160,48 @@ def row_samplings(manifest: Manifest, prompts: int, sequences: int, asked: Mappi
             given[name] = min(given[name], manifest.vocabulary_size)  # what int64 can hold
         if given.get("temperature"):
             given.setdefault("seed", fresh_seed())
+        given["logit_bias"] = biases[prompt]
         rows += [SamplingParams(**given, sequence=number) for number in range(sequences)]
     return rows
+
+
+def logit_biases(asked: Any, prompts: int, vocabulary: int) -> list[tuple[tuple[int, float], ...]]:
+    """Return each prompt's biases, in the order of their tokens and without those of 0. Raise UsageError for wrong
+    ones."""
+    if asked is None or isinstance(asked, Mapping):
+        return [_biases(LOGIT_BIAS, asked, vocabulary)] * prompts
+    if not isinstance(asked, list | tuple):
+        raise _wrong_bias(LOGIT_BIAS, asked, "a mapping of token ids to numbers, or one for each prompt")
+    if len(asked) != prompts:
+        raise UsageError(
+            f"{LOGIT_BIAS}: received {len(asked)} values, expected one, or one for each of {prompts} prompts",
+            hint="give a single value for all prompts",
+        )
+    return [_biases(f"{LOGIT_BIAS} of prompt {number}", each, vocabulary) for number, each in enumerate(asked, 1)]
+
+
+def _biases(where: str, asked: Any, vocabulary: int) -> tuple[tuple[int, float], ...]:
+    if asked is None:
+        return ()
+    if not isinstance(asked, Mapping):
+        raise _wrong_bias(where, asked, "a mapping of token ids to numbers")
+    if len(asked) > MOST_BIASES:
+        raise _wrong_bias(where, f"{len(asked)} tokens", f"at most {MOST_BIASES}")
+    for token, bias in asked.items():
+        if not (_is(Integral, token) and 0 <= token < vocabulary):
+            raise _wrong_bias(where, repr(token), f"token ids from 0 to {vocabulary - 1}")
+        if not (_is(Real, bias) and -LARGEST_BIAS <= bias <= LARGEST_BIAS):
+            raise _wrong_bias(
+                f"{where} of token {token}", repr(bias), f"a number from -{LARGEST_BIAS} to {LARGEST_BIAS}"
+            )
+    return tuple(sorted((int(token), float(bias)) for token, bias in asked.items() if bias))
+
+
+def _wrong_bias(where: str, received: object, expected: str) -> UsageError:
+    return UsageError(
+        f"{where}: received {str(received)[:80]}, expected {expected}",
+        hint="as in {262: -100}, which keeps token 262 out",
+    )
 
 
 def _values(name: str, asked: Any, prompts: int) -> list[Any]:
@@ -189,12 +234,25 @@ def _is(kind: type, value: object) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
+def _refuse_adjustments(values: Mapping[str, list[Any]], biases: Sequence[Any]) -> None:
+    """Raise UsageError for options that a bundle without inputs for them would have to ignore."""
+    added = {name: values[name] for name, option in SAMPLING_OPTIONS.items() if name in values and not option.is_input}
+    for name, each in (added | {LOGIT_BIAS: biases}).items():
+        if any(each):
+            raise UsageError(
+                f"received {name}, but the bundle was built by an earlier version, without inputs for it",
+                hint="leave it out, or build the bundle again",
+            )
+
+
 def _refuse(values: Mapping[str, list[Any]], asked: Mapping[str, Any], sequences: int) -> None:
     """Raise UsageError for options that a greedy bundle would have to ignore."""
     accepted = {name: option.neutral if option.changes_greedy else None for name, option in SAMPLING_OPTIONS.items()}
     refused = {
         name: asked[name] for name, each in values.items() if any(value not in (None, accepted[name]) for value in each)
     }
+    if LOGIT_BIAS in asked:
+        refused[LOGIT_BIAS] = asked[LOGIT_BIAS]
     if sequences > 1:
         refused["num_return_sequences"] = sequences
     if refused:

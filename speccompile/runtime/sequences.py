@@ -40,7 +40,7 @@ def make_sequences(
     batch slot of the bundle at once. Raise UsageError for a wrong option, PromptError for too many sequences."""
     sequences = check_sequences(asked.num_return_sequences, len(prompts), manifest if side_by_side else None)
     samplings = row_samplings(
-        manifest, len(prompts), sequences, dict(zip(SAMPLING_OPTIONS, _SAMPLING(asked), strict=True))
+        manifest, len(prompts), sequences, dict(zip(SAMPLING_OPTIONS, _SAMPLING(asked), strict=True)), asked.logit_bias
     )
     check_flags(zip(FLAGS, _FLAGS(asked), strict=True))
     stop, top = check_stop(asked.stop), check_top_logprobs(asked.top_logprobs, manifest)

@@ -23,7 +23,7 @@ LENGTHS = (1, 3, CHUNK, 2 * CHUNK + 5, MAX_LENGTH - 9, MAX_LENGTH)
 SETTINGS = (
     {"temperature": [0.8, 1.3], "top_k": [5, 40], "seed": [1, 2**64 - 1]},
     {"temperature": [0.6, 0.0], "top_p": [0.6, 0.9], "repetition_penalty": [1.0, 1.3], "seed": [3, 4]},
-    {"temperature": 1.0, "min_p": [0.05, 0.2], "top_k": 8, "seed": 5},
+    {"temperature": 1.0, "min_p": [0.05, 0.2], "top_k": 8, "seed": 5, "frequency_penalty": [0.7, -0.3]},
 )
 
 
@@ -50,6 +50,10 @@ def check_everything(both: SideBySide) -> None:
     if manifest.decoding == "sampling":
         both.check(prompts()[:1], num_return_sequences=manifest.batch_size, temperature=1.1, seed=9, max_new_tokens=30)
         both.check(prompts()[:1], repetition_penalty=1.2, max_new_tokens=30, adaptive=False)
+        adjusted = {"logit_bias": {17: 2.5, 230: -100, 5: 0}, "presence_penalty": 1.7, "frequency_penalty": 0.1}
+        for way in ({"adaptive": False}, {"autoregressive": True}):
+            both.check(prompts()[:2], repetition_penalty=1.2, max_new_tokens=30, **adjusted, **way)
+            both.check(prompts()[:2], max_new_tokens=30, temperature=0.9, seed=4, logit_bias=[None, {99: 3.25}], **way)
 
 
 @pytest.mark.parametrize("combination", sweep_but(FIRST, ALL, REASON), ids=str)

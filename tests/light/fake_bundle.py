@@ -56,6 +56,7 @@ def toy_manifest(
     if tree != "chain":
         shape = STATIC if tree == "static" else DYNAMIC[1]
         values |= {"tokens": shape.drafts, "depth": shape.depth, "catch_up": shape.depth + 1}
+        values["plan"] = {**values["plan"], "drafter": {"tree": {"parents": list(shape.parents)}, "models": []}}
     elif not speculative:
         values |= {"tokens": 0, "depth": 0, "catch_up": 0}
     else:

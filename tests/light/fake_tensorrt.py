@@ -267,6 +267,7 @@ class Toy(ToyEngine):
         for name in widths:
             assert self.tensors[name].tolist() == list(range(widths[name])), f"{name} does not count up"
         widths |= {"history": shapes["history"][1]} if "history" in shapes else {}
+        widths |= {"adjusted": shapes["adjusted"][2]} if "adjusted" in shapes else {}
         optional = ["logits"] if "logits" in self.tensors else []
         step: Callable[[], None] = self.bind(graph, widths | {"window": window}, optional)
         step()

@@ -185,5 +185,5 @@ def test_what_contradicts_itself_is_refused_with_both_values(kind, change, messa
 
 def test_every_buffer_of_the_contract_has_a_signature():
     assert set(SIGNATURES) - {ADAPTER_MATRIX} == {*BUFFERS, *NEXT_ROUND_INPUTS} - {"tokens"}
-    widths = {"window", "window+1", "logit_rows", "catch_up", "history", "allowed", "media", "source", "*"}
+    widths = {"window", "window+1", "logit_rows", "catch_up", "history", "allowed", "adjusted", "media", "source", "*"}
     assert {size for _, shape, _ in SIGNATURES.values() for size in shape} == widths | set(COMPUTED)

@@ -55,4 +55,5 @@ def test_settings_are_named_by_what_they_change():
     assert described(sampling) == {"temperature": 0.7, "top_k": 5}
     assert options(sampling) == {
         "temperature": 0.7, "top_k": 5, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0,
+        "frequency_penalty": 0.0, "presence_penalty": 0.0, "logit_bias": {},
     }  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speccompile.bundle.sampling import GREEDY, SamplingParams
+from speccompile.bundle.sampling import GREEDY, SAMPLING_OPTIONS, SamplingParams
 from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.sampling_inputs import PenaltyHistory
 from speccompile.runtime.text.tokenizer import Tokenizer
@@ -27,6 +27,9 @@ samplings = st.builds(
     top_p=st.sampled_from([1.0, 0.9, 0.5]),
     min_p=st.sampled_from([0.0, 0.1]),
     repetition_penalty=st.sampled_from([1.0, 1.0, 1.5]),
+    frequency_penalty=st.sampled_from([0.0, 0.0, 0.5, -1.5, 2.0]),
+    presence_penalty=st.sampled_from([0.0, 0.0, 1.25, -2.0]),
+    logit_bias=st.sampled_from([(), (), ((0, 4.5),), ((3, -100.0), (7, 5.0), (250, -2.0))]),
     seed=st.integers(0, 2**64 - 1),
 )
 trees = pytest.mark.parametrize("tree", ["chain", "static", "dynamic"])
@@ -35,8 +38,8 @@ ways = pytest.mark.parametrize("fused", [False, True], ids=["separate", "fused"]
 
 def options_of(*rows):
     """Return the options of a batch in which every row samples in its own way."""
-    names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
-    return {name: [getattr(row, name) for row in rows] for name in names}
+    each = {name: [getattr(row, name) for row in rows] for name in SAMPLING_OPTIONS}
+    return each | {"logit_bias": [dict(row.logit_bias) for row in rows]}
 
 
 def numbers(generations):

@@ -1,7 +1,7 @@
 """Options of sampling: what is refused, in which words, and what is taken as it is."""
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 
 import numpy as np
@@ -98,6 +98,8 @@ def test_where_one_generation_comes_back_several_are_refused(bundle, way):
         ({"temperature": [0, 0.5]}, r"temperature \[0, 0\.5\]"),
         ({"top_k": 1, "top_p": 1.0, "min_p": 0}, r"top_k 1, top_p 1\.0, min_p 0"),
         ({"repetition_penalty": 1.1}, r"repetition_penalty 1\.1"),
+        ({"frequency_penalty": [0, 0.5]}, r"frequency_penalty \[0, 0\.5\]"),
+        ({"logit_bias": [{3: 0}, {5: 1.5}]}, r"logit_bias \[\{3: 0\}, \{5: 1\.5\}\]"),
         ({"num_return_sequences": 2}, "num_return_sequences 2"),
     ],
 )
@@ -181,6 +183,8 @@ EDGES = {
     "top_p": ((1e-9, 0.5, 1), (0, -0.1, 1.0000001)),
     "min_p": ((0, 0.5, 1), (-1e-9, 1.0000001)),
     "repetition_penalty": ((0.001, 1, 1000), (0.0009, 1000.1, 0)),
+    "frequency_penalty": ((-2, 0, 2), (-2.01, 2.01, float("nan"))),
+    "presence_penalty": ((-2, 0, 2), (-2.01, 2.01, float("inf"))),
     "seed": ((0, 2**64 - 1), (-1, 2**64, 0.5)),
 }
 
@@ -196,6 +200,24 @@ def test_the_ends_of_what_an_option_may_be(name):
             row_samplings(told, 1, 1, {"temperature": 1.0, name: value})
 
 
+def test_a_bundle_without_inputs_for_adjustments_refuses_them():
+    whole = toy_manifest(sampling=True)
+    names = ("adjusted", "biases", "penalties")
+    graphs = tuple(
+        replace(graph, inputs=tuple(tensor for tensor in graph.inputs if tensor.name not in names))
+        for graph in whole.graphs
+    )
+    told = replace(whole, graphs=graphs)
+    for name, value in (("frequency_penalty", 0.5), ("presence_penalty", -1), ("logit_bias", {5: 1})):
+        asked, biases = ({}, value) if name == "logit_bias" else ({name: value}, None)
+        message = f"received {name}, but the bundle was built by an earlier version, without inputs for it"
+        with pytest.raises(UsageError, match=message) as caught:
+            row_samplings(told, 1, 1, asked, biases)
+        assert caught.value.hint == "leave it out, or build the bundle again"
+    neutral = {"frequency_penalty": 0, "presence_penalty": 0.0}
+    assert row_samplings(told, 1, 1, neutral, {5: 0, 7: 0.0}) == [SamplingParams()]
+
+
 def test_sequences_of_prompts_are_numbered():
     rows = row_samplings(toy_manifest(sampling=True), 2, 3, {"temperature": [1.0, 0.5], "seed": [7, 8]})
     assert [(row.temperature, row.seed, row.sequence) for row in rows] == [
@@ -206,7 +228,8 @@ def test_sequences_of_prompts_are_numbered():
 
 def test_a_row_that_is_asked_nothing_is_greedy():
     neutral = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
-    assert vars(SamplingParams()) == neutral | {"seed": 0, "sequence": 0}
+    neutral |= {"frequency_penalty": 0.0, "presence_penalty": 0.0}
+    assert vars(SamplingParams()) == neutral | {"seed": 0, "sequence": 0, "logit_bias": ()}
     assert SamplingParams().shown_seed is None
     assert SamplingParams(temperature=0.5, seed=3).shown_seed == 3
     with pytest.raises(PromptError, match=r"^5 prompts at once: expected 1 to 4$"):
@@ -219,6 +242,7 @@ def test_every_option_is_in_every_record():
     """Name the first record without an option: CONTRIBUTING.md lists the files of a new one."""
     for record in (SamplingParams, GenerationOptions):
         assert SAMPLING_OPTIONS.keys() - {each.name for each in fields(record)} == set(), record
-    assert SETTINGS.keys() == SAMPLING_OPTIONS.keys() - {"seed"} <= set(BUFFERS)
-    defaults = {name: getattr(SamplingParams(), name) for name in SETTINGS}
-    assert {name: SAMPLING_OPTIONS[name].neutral for name in SETTINGS} == defaults
+    numbers = SAMPLING_OPTIONS.keys() - {"seed"}
+    assert SETTINGS.keys() == {name for name in numbers if SAMPLING_OPTIONS[name].is_input} <= set(BUFFERS)
+    defaults = {name: getattr(SamplingParams(), name) for name in numbers}
+    assert {name: SAMPLING_OPTIONS[name].neutral for name in numbers} == defaults

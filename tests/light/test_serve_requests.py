@@ -70,9 +70,6 @@ REFUSED = [
             "add_generation_prompt": True}, "continue_final_message", "expected one of them"),
     (CHAT, {"messages": [{"role": "user", "content": "x" * 160}]}, "messages", "maximum context length is 160 tokens"),
     # what is known, and not supported
-    (COMPLETIONS, {"prompt": "x", "logit_bias": {"5": 1}}, "logit_bias", 'received {"5": 1}, which is not supported'),
-    (COMPLETIONS, {"prompt": "x", "frequency_penalty": 0.1}, "frequency_penalty", "which is not supported"),
-    (COMPLETIONS, {"prompt": "x", "presence_penalty": -1}, "presence_penalty", "which is not supported"),
     (COMPLETIONS, {"prompt": "x", "suffix": "y"}, "suffix", "which is not supported"),
     (COMPLETIONS, {"prompt": "x", "best_of": 2}, "best_of", "best_of: received 2, expected n, which is 1"),
     (COMPLETIONS, {"prompt": "x", "echo": True, "logprobs": 0}, "echo", "log-probabilities of a prompt"),
@@ -83,6 +80,20 @@ REFUSED = [
     (CHAT, {"messages": [{"role": "user", "content": "x"}], "chat_template": "{{ 1 }}"}, "chat_template", "supported"),
     # what a greedy bundle does not do
     (COMPLETIONS, {"prompt": "x", "temperature": 0.7}, "temperature", "this model was compiled for greedy decoding"),
+    (COMPLETIONS, {"prompt": "x", "logit_bias": {"5": 1}}, "logit_bias", 'received {"5": 1}, but this model was compi'),
+    (COMPLETIONS, {"prompt": "x", "frequency_penalty": 0.1}, "frequency_penalty", "0.1, but this model was compiled"),
+    (COMPLETIONS, {"prompt": "x", "presence_penalty": -1}, "presence_penalty", "-1, but this model was compiled"),
+    # ranges of biases and penalties, as OpenAI has them
+    (COMPLETIONS, {"prompt": "x", "frequency_penalty": 2.1}, "frequency_penalty", "received 2.1, expected at most 2"),
+    (COMPLETIONS, {"prompt": "x", "presence_penalty": -3}, "presence_penalty", "received -3, expected -2 or more"),
+    (COMPLETIONS, {"prompt": "x", "logit_bias": 5}, "logit_bias", "received 5, expected object or null"),
+    (COMPLETIONS, {"prompt": "x", "logit_bias": {"5": 101}}, "logit_bias.5", "received 101, expected at most 100"),
+    (COMPLETIONS, {"prompt": "x", "logit_bias": {"1": 1, "a": "b"}}, "logit_bias.a", 'received "b", expected number'),
+    (COMPLETIONS, {"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias", 'the key "a", expected token ids from 0 to'),
+    (COMPLETIONS, {"prompt": "x", "logit_bias": {"05": 1}}, "logit_bias", 'the key "05", expected token ids from 0'),
+    (COMPLETIONS, {"prompt": "x", "logit_bias": {"258": 0}}, "logit_bias", 'the key "258", expected token ids from 0'),
+    (COMPLETIONS, {"prompt": "x", "logit_bias": dict.fromkeys(map(str, range(1025)), 1)}, "logit_bias",
+     "received an object of 1025 entries, expected at most 1024 keys"),
     (COMPLETIONS, {"prompt": "x", "n": 2}, "n", "n: received 2, but this model was compiled for greedy decoding"),
     (COMPLETIONS, {"prompt": "x", "repetition_penalty": 1.1}, "repetition_penalty", "compiled for greedy decoding"),
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from tests.light.toy_models import (
     CANDIDATE_PROBS,
     CANDIDATES,
     VOCABULARY,
+    Adjustments,
     candidates,
     distribution,
     drafts,
@@ -155,10 +156,12 @@ class ToyEngine:
         uniforms = (
             self.host_view("uniforms", (self.batch, widths["logit_rows"]))[row] if "uniforms" in self.inputs else ()
         )
+        lines = self._adjustments(row, widths)
         while True:
             children = {drafted[child - 1]: child for child in reversed(tree.children[nodes[-1]])}
             uniform = float(uniforms[len(nodes) - 1]) if len(uniforms) else 0.0
-            token = self._choose(row, before + path, sampling, seen | set(path), uniform, children, nodes[-1])
+            adjusted = lines[nodes[-1]] if lines else {}
+            token = self._choose(row, before + path, sampling, seen | set(path), uniform, children, nodes[-1], adjusted)
             if token not in children:
                 return path, nodes, token
             path.append(token)
@@ -173,11 +176,12 @@ class ToyEngine:
         uniform: float,
         children: Mapping[int, int],
         node: int,
+        adjusted: Adjustments,
     ) -> int:
         """Return the next token. Where drafts are sampled: multi-draft rejection, siblings in turn."""
-        if sampling == GREEDY:
+        if sampling == GREEDY and not adjusted:
             return target(text)
-        probs = distribution(text, sampling, seen)
+        probs = distribution(text, sampling, seen, adjusted)
         if not self.sample or sampling.temperature == 0:
             return draw(probs, uniform)
         accept = self._per_draft("accept_uniforms", row)
@@ -199,6 +203,25 @@ class ToyEngine:
         settings = {name: self._counts(name)[row].item() for name in SETTINGS}
         assert settings["repetition_penalty"] > 0, "the settings of an idle row must be sound"
         return SamplingParams(**settings), set(self.host_view("history", (self.batch, history))[row].tolist())
+
+    def _adjustments(self, row: int, widths: Mapping[str, int]) -> list[Adjustments]:
+        """Return what is added to the logits of each node; nothing where the inputs are as narrow as can be."""
+        if "adjusted" not in self.inputs:
+            return []
+        width = widths.get("adjusted", 1)
+        shape = (self.batch, widths["logit_rows"], width)
+        tokens, biases, penalties = (self.host_view(name, shape)[row] for name in ("adjusted", "biases", "penalties"))
+        if width == 1:
+            assert not biases.any()
+            assert not penalties.any()
+        pairs = np.stack([biases, penalties], 2)
+        for node, line in enumerate(tokens):
+            for token in set(line.tolist()):
+                assert len(np.unique(pairs[node, line == token], axis=0)) == 1, "a token with two values in one row"
+        return [
+            {token: tuple(each) for token, each in zip(line.tolist(), values.tolist(), strict=True) if any(each)}
+            for line, values in zip(tokens, pairs, strict=True)
+        ]
 
     def _tree_of(self, row: int, count: int) -> Tree:
         """Return the tree of a row's window with so many drafts."""

@@ -28,7 +28,7 @@ def toy_graphs(
     kept = "io" if fused else "link"
     read = [make.io(name) for name in ("n_given", "n_total", "length")]
     read += [make.index("logit_rows"), *([make.io("parents", tokens + 1)] if tree == "dynamic" else [])]
-    read += [*settings, *([make.io("uniforms", "logit_rows", dtype="float32")] if sampling else [])]
+    read += [*settings, *(make.per_row() if sampling else [])]
     if sample:
         read += [make.io("accept_uniforms", tokens, dtype="float32"), *make.drawn("draft_", kept)]
     found = [make.io("path", "window+1"), make.io("n_path")]
@@ -75,6 +75,11 @@ class _Tensors:
         for name in SETTINGS:
             yield self.io(name, dtype="int64" if name == "top_k" else "float32")
         yield self.io("history", "history")
+
+    def per_row(self) -> Iterator[Tensor]:
+        yield self.io("uniforms", "logit_rows", dtype="float32")
+        for name, dtype in zip(("adjusted", "biases", "penalties"), ("int64", "float32", "float32"), strict=True):
+            yield self.io(name, "logit_rows", "adjusted", dtype=dtype)
 
     def drawn(self, prefix: str, role: str) -> list[Tensor]:
         shape = (self.tokens, CANDIDATES)

@@ -1,6 +1,7 @@
 """The toy target and the toy drafters: what they say after some tokens, and what sampling makes of it, in numpy."""
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -43,12 +44,31 @@ def logits(tokens: Sequence[int]) -> Array:
     return found.astype(np.float32)
 
 
-def distribution(tokens: Sequence[int], sampling: SamplingParams, seen: Collection[int]) -> Array:
+Adjustments = Mapping[int, tuple[float, float]]
+"""Token -> what is added to its logit before and behind the repetition penalty."""
+
+
+def adjustments(new: Sequence[int], sampling: SamplingParams) -> Adjustments:
+    """Return what OpenAI's formula adds after some new tokens."""
+    found = {token: (bias, 0.0) for token, bias in sampling.logit_bias}
+    for token, count in Counter(new).items():
+        penalty = sampling.frequency_penalty * count + sampling.presence_penalty * (count > 0)
+        found[token] = (found.get(token, (0.0, 0.0))[0], -penalty)
+    return found
+
+
+def distribution(
+    tokens: Sequence[int], sampling: SamplingParams, seen: Collection[int], adjusted: Adjustments
+) -> Array:
     """float64 [V]: what sampling chooses from; one token is certain at temperature 0. seen: what is penalized."""
     scores = logits(tokens).astype(np.float64)
+    for token, (bias, _) in adjusted.items():
+        scores[token] += bias
     penalized = sorted(seen)
     penalty = sampling.repetition_penalty
     scores[penalized] = np.where(scores[penalized] < 0, scores[penalized] * penalty, scores[penalized] / penalty)
+    for token, (_, added) in adjusted.items():
+        scores[token] += added
     if sampling.temperature == 0:
         return np.eye(VOCABULARY)[scores.argmax()]
     probs = np.exp((scores - scores.max()) / np.float32(sampling.temperature))
@@ -81,7 +101,8 @@ def autoregressive(prompt: Sequence[int], count: int, sampling: SamplingParams =
             text.append(target(text))
     else:
         for uniform in uniforms(sampling.seed, sampling.sequence, count):
-            text.append(draw(distribution(text, sampling, set(text)), uniform))
+            adjusted = adjustments(text[len(prompt) :], sampling)
+            text.append(draw(distribution(text, sampling, set(text), adjusted), uniform))
     return text[len(prompt) :]
 
 

@@ -18,14 +18,13 @@ from speccompile.runtime.images.encoder import LowDetail
 from tests.native.native_errors import CLASSES, HEADER, KINDS, NativeError
 
 ALL = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
-NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
+NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
 
 Prompt = str | bytes | Sequence[int]
 
 _SCALARS: dict[str, Any] = {
     "void": None, "int": ctypes.c_int, "double": ctypes.c_double, "float": ctypes.c_float, "size_t": ctypes.c_size_t,
-    "uint8_t": ctypes.c_uint8,
-    "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
+    "uint8_t": ctypes.c_uint8, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
 }  # fmt: skip
 
 
@@ -167,14 +166,21 @@ class NativeRequest(_Handle):
         if constraint := options.get("constraint"):  # kind and text
             kind, text = (None if each is None else _bytes(each) for each in constraint)
             library.spc_request_set_constraint(self.handle, kind, text, len(text or b""))
+        self._bias(options.get("logit_bias"))
         for name, value in options.items():
-            if name in ("adapter", "audio", "constraint", "images", "source"):
+            if name in ("adapter", "audio", "constraint", "images", "source", "logit_bias"):
                 continue
             if isinstance(value, str):
                 library.spc_request_set_text(self.handle, name.encode(), value.encode())
             else:
                 for prompt, each in enumerate(value) if isinstance(value, list | tuple) else [(ALL, value)]:
                     self._set(name, each, prompt)
+
+    def _bias(self, biases: Any) -> None:
+        """Set numbers by token for all prompts, or a list with those of each."""
+        for prompt, own in enumerate(biases) if isinstance(biases, list) else [(ALL, biases)]:
+            for each in (own or {}).items():
+                self.library.spc_request_set_logit_bias(self.handle, prompt, *each)
 
     def _show(self, images: Sequence[Sequence[Any]]) -> None:
         """Add each prompt's pictures: uint8 [height, width, 3], a file's bytes, or one of them as `LowDetail`."""

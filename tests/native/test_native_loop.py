@@ -31,6 +31,8 @@ SAMPLED = (
     {"temperature": [0.7, 0.0, 1.5], "seed": [1, 2, 2**64 - 1], "top_k": [0, 5, 40]},
     {"temperature": 1.0, "seed": 7, "top_p": [0.5, 0.9, 1.0], "min_p": [0.0, 0.25, 1.0]},
     {"repetition_penalty": [1.5, 1.0, 0.5]},
+    {"frequency_penalty": [0.5, 0.0, -1.25], "presence_penalty": [0.0, 0.0, 2.0]},
+    {"logit_bias": [{5: 2.5, 9: -100, 250: 1}, None, {}], "presence_penalty": 1.5, "temperature": 1.0, "seed": 3},
     {"temperature": [1.0, 0.5, 0.0], "seed": 3, "repetition_penalty": [1.25, 1.0, 2.0]},
 )
 

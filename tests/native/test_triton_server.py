@@ -239,7 +239,7 @@ BAD = {
     "no tokens": ({"text_input": "x", "max_tokens": 0}, "max_new_tokens is 0: expected at least 1"),
     "temperature": ({"text_input": "x", "temperature": -0.3}, "temperature: received -0.3, expected a number from 0"),
     "top_k": ({"text_input": "x", "temperature": 1, "top_k": -1}, "top_k: received -1"),
-    "penalty": ({"text_input": "x", "presence_penalty": 0.3}, "presence_penalty: received 0.3, expected 0"),
+    "penalty": ({"text_input": "x", "presence_penalty": 2.5}, "presence_penalty: received 2.5, expected a number"),
     "echo": ({"text_input": "x", "exclude_input_in_output": False}, "exclude_input_in_output: received false"),
     "stop": ({"text_input": "x", "stop_words": [""]}, "empty stop string"),
     "chat": ({"text_input": "x", "chat": True}, "chat"),

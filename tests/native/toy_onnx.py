@@ -184,7 +184,18 @@ def _chance(n: Nodes, places: str, given: str) -> str:
     weights = n.constant(np.arange(1, VOCABULARY + 1)[None])
     is_penalized = n.whole(n("Not", n("Equal", "repetition_penalty", 1.0)))
     seen = n("Mul", n.total(n.sum(n("Mul", is_there, weights)), n.scaled("repetition_penalty", 8.0)), is_penalized)
-    return n("Add", n("Mul", uniform, n.column(is_sampled)), n.column(n("Add", n("Mul", settings, is_sampled), seen)))
+    found = n("Add", n("Mul", uniform, n.column(is_sampled)), n.column(n("Add", n("Mul", settings, is_sampled), seen)))
+    return n("Add", found, n("GatherElements", _adjusted(n), row, axis=1))
+
+
+def _adjusted(n: Nodes) -> str:
+    """Return int64 [B, R]: what biases and penalties of tokens add behind every row."""
+    shape = n("Concat", n("Shape", "adjusted", start=0, end=2), n.constant([VOCABULARY]), axis=0)
+    nothing = n("Expand", n.constant(0.0, np.float32), shape)
+    each = n("Add", "biases", n("Mul", "penalties", 3.0))
+    spread = n("ScatterElements", nothing, "adjusted", each, axis=2)
+    weights = n.constant(np.arange(1, VOCABULARY + 1)[None, None])
+    return n("ReduceSum", n("Mul", n.scaled(spread, 8.0), weights), [2], keepdims=0)
 
 
 def _allowed(n: Nodes, said: str, places: str, given: str) -> str:
@@ -246,6 +257,8 @@ def _verify_tensors(*, samples: bool, constrained: bool) -> tuple[list[Tensor], 
     if samples:
         inputs += [_tensor(name, dtype, BATCH) for name, dtype in SETTINGS.items()]
         inputs += [_tensor("history", "int64", BATCH, "history"), _tensor("uniforms", "float32", BATCH, "logit_rows")]
+        for name, dtype in (("adjusted", "int64"), ("biases", "float32"), ("penalties", "float32")):
+            inputs.append(_tensor(name, dtype, BATCH, "logit_rows", "adjusted"))
     if constrained:
         inputs.append(_tensor("allowed", "bool", BATCH, "logit_rows", "allowed"))
     path = _tensor("path", "int64", BATCH, "window+1")

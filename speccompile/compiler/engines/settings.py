@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from speccompile.bundle.media import MEDIA
+from speccompile.bundle.sampling import ADJUSTED, most_adjusted
 from speccompile.bundle.sources import SOURCE, is_cross_state
 from speccompile.contract import Graph, vocabulary_size
 from speccompile.errors import EngineError
@@ -104,10 +105,12 @@ def _widths(
     """Return named widths at their smallest, in a decoding round (for which the engine is tuned), and at their
     largest."""
     widest = max(prefill_chunk, tokens + 1)
+    narrow = {"history": 1, "allowed": 1, ADJUSTED: 1}
+    wide = {"history": max_length, "allowed": vocabulary, ADJUSTED: most_adjusted(vocabulary, max_length, tokens)}
     return (
-        {"window": 1, "logit_rows": 1, "catch_up": 2, "history": 1, "allowed": 1},
-        {"window": tokens + 1, "logit_rows": tokens + 1, "catch_up": max(catch_up, 2), "history": 1, "allowed": 1},
-        {"window": widest, "logit_rows": widest, "catch_up": widest + 1, "history": max_length, "allowed": vocabulary},
+        {"window": 1, "logit_rows": 1, "catch_up": 2, **narrow},
+        {"window": tokens + 1, "logit_rows": tokens + 1, "catch_up": max(catch_up, 2), **narrow},
+        {"window": widest, "logit_rows": widest, "catch_up": widest + 1, **wide},
     )
 
 

@@ -51,7 +51,8 @@ from speccompile.errors import UnsupportedModelError
 
 # Sizes for the trace. All different, so that no two dynamic widths are unified.
 _TRACE_WIDTHS = {
-    BATCH: 3, "window": 7, "logit_rows": 5, "catch_up": 4, "history": 11, "allowed": 6, SOURCE: 9, "media": 10
+    BATCH: 3, "window": 7, "logit_rows": 5, "catch_up": 4, "history": 11, "allowed": 6, SOURCE: 9, "media": 10,
+    "adjusted": 8,
 }  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `LowRank`, `Allow`, `Nucleus` and `Draw`; of states:
-`neutral_states`; of quantized caches: `neutral_codes`.
+"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `LowRank`, `Nucleus` and `Draw`; on logits:
+`neutral_logits`; of states: `neutral_states`; of quantized caches: `neutral_codes`.
 
 They are ONNX functions whose bodies define the ops in standard ones, so a neutral graph runs in any runtime (slowly:
 over the full static buffer). Backends replace them by fast implementations.
@@ -10,7 +10,7 @@ import onnx.defs
 import onnx.parser
 import onnx_ir as ir
 
-from speccompile.compiler.lower import neutral_adapters, neutral_codes, neutral_states
+from speccompile.compiler.lower import neutral_adapters, neutral_codes, neutral_logits, neutral_states
 
 DOMAIN = "speccompile"
 OPSET = 24
@@ -189,16 +189,6 @@ Commit <axis: int, mode: string> (buffer, rows, length) => (updated)
 LINEAR, CIRCULAR = "linear", "circular"
 """Modes of Commit and of TensorScatter: one row after the other, and in a ring from the last to the first."""
 
-# Logits that are not allowed: step/ops.py, HIDDEN.
-_ALLOW = """
-<domain: "speccompile", opset_import: ["" : 24]>
-Allow (logits, allowed) => (possible)
-{
-    hidden = Constant <value_float = -1e30> ()
-    possible = Where (allowed, logits, hidden)
-}
-"""
-
 _NUCLEUS = """
 <domain: "speccompile", opset_import: ["" : 24]>
 Nucleus (probs, top_k, top_p, min_p) => (threshold, mass)
@@ -291,7 +281,7 @@ def functions() -> list[onnx.FunctionProto]:
     head = f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>\n'
     attends = [_attend(is_latent, has_sinks) for is_latent in (False, True) for has_sinks in (False, True)]
     states = [head + text for text in (*neutral_codes.TEXTS, *neutral_states.TEXTS.values())]
-    texts = [*attends, _COMMIT, neutral_adapters.TEXT, _ALLOW, _NUCLEUS, _DRAW, *states]
+    texts = [*attends, _COMMIT, neutral_adapters.TEXT, *neutral_logits.TEXTS, _NUCLEUS, _DRAW, *states]
     return [onnx.parser.parse_function(text) for text in texts]
 
 
@@ -313,7 +303,7 @@ _SIGNATURES = {
     **{name: ("T T T T T I I F" + " T" * name.endswith("Sinks"), "T", _ATTEND_ATTRIBUTES) for name in ATTENDS},
     "Commit": ("C C I", "C", {"axis": "INT", "mode": "STRING"}),
     "LowRank": ("F F F F I", "F", {}),
-    "Allow": ("F B", "F", {}),
+    **neutral_logits.SIGNATURES,
     "Nucleus": ("F I F F", "F F", {}),
     "Draw": ("F F F", "I", {}),
     **neutral_codes.SIGNATURES,

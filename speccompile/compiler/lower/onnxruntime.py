@@ -4,6 +4,7 @@ import onnx_ir as ir
 
 from speccompile.compiler.lower.native.functions import add_functions
 from speccompile.compiler.lower.pass_list import TIDY, Pass, run_passes, shared
+from speccompile.compiler.lower.passes.adjust_scattered import adjust_scattered
 from speccompile.compiler.lower.passes.allow_where import allow_where
 from speccompile.compiler.lower.passes.argmax_blocks import argmax_blocks
 from speccompile.compiler.lower.passes.attend_kernel import attend_kernel
@@ -42,6 +43,7 @@ from speccompile.compiler.lower.passes.topk_blocks import topk_blocks
 PASSES: tuple[Pass, ...] = (
     ("attend_kernel", attend_kernel, "no copy of the cache, and one order of summation whatever the window"),
     ("commit_scatter", commit_scatter, "in place under IOBinding"),
+    ("adjust_scattered", adjust_scattered, "in place: a few tokens are written, and no vocabulary is read"),
     ("allow_where", allow_where, "what is chosen from is what the passes behind look for"),
     ("state_kernels", state_kernels, "a state is read once, and tokens are taken in one order whatever the window"),
     (

@@ -17,7 +17,7 @@ from speccompile.bundle.sources import (
 )
 from speccompile.compiler.models.encode_source import READS, EncodeSource
 from speccompile.compiler.step.draft import Drafter, State
-from speccompile.compiler.step.sampling import Settings
+from speccompile.compiler.step.sampling import Adjustments, Settings
 from speccompile.compiler.step.verify import Verify
 from speccompile.compiler.step.window import TreeLayout
 from speccompile.contract import (
@@ -62,6 +62,7 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constr
     inputs += [length_input(batch)] if verify.decoder.has_source else []
     if is_sampling:
         inputs += [*_settings(batch), _io("uniforms", (batch, "logit_rows"), dtype="float32")]
+        inputs += _adjustments(batch)
     if verify.acceptance.speculative is not None:
         inputs.append(_io("accept_uniforms", (batch, width.tokens), dtype="float32"))
     if width.candidates:
@@ -203,6 +204,12 @@ def _settings(batch: Dimension) -> list[Spec]:
         _io(name, shapes.get(name, (batch,)), dtype="int64" if name in integers else "float32")
         for name in Settings._fields
     ]
+
+
+def _adjustments(batch: Dimension) -> list[Spec]:
+    shape = (batch, "logit_rows", "adjusted")
+    dtypes = ("int64", "float32", "float32")
+    return [_io(name, shape, dtype=dtype) for name, dtype in zip(Adjustments._fields, dtypes, strict=True)]
 
 
 def _proposals(names: tuple[str, str], batch: Dimension, width: DraftWidth) -> list[Spec]:

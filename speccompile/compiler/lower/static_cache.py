@@ -3,6 +3,7 @@
 import onnx_ir as ir
 
 from speccompile.compiler.lower.pass_list import TIDY, Pass, run_passes
+from speccompile.compiler.lower.passes.adjust_scattered import adjust_scattered
 from speccompile.compiler.lower.passes.allow_expanded import allow_expanded
 from speccompile.compiler.lower.passes.attend_masked import attend_masked
 from speccompile.compiler.lower.passes.cast_like import cast_like
@@ -22,6 +23,7 @@ PASSES: tuple[Pass, ...] = (
     ("store_fp8", store_fp8, "what the neutral graph only rounds lies in bytes there"),
     ("write_rows", write_rows, "TensorRT updates no caches of bytes: the engine writes their rows"),
     ("attend_masked", attend_masked, "no size comes from data; TensorRT fuses it into one flash attention a layer"),
+    ("adjust_scattered", adjust_scattered, "standard operators, of a few tokens"),
     ("allow_expanded", allow_expanded, "TensorRT would compile a Where for an axis of 1 or of V, and not for both"),
     ("convolve_slices", convolve_slices, "TensorRT slices nothing inside a Scan, and a convolution has few taps"),
     ("inline_states", inline_states, "a recurrence token by token, in one order whatever the window"),

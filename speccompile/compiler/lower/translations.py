@@ -29,6 +29,9 @@ def translation() -> dict[Any, Any]:
     def round_fp8(rows):
         return domain.RoundFp8(rows)
 
+    def adjust(logits, tokens, values):
+        return domain.Adjust(logits, tokens, values)
+
     def allow(logits, allowed):
         return domain.Allow(logits, allowed)
 
@@ -48,6 +51,7 @@ def translation() -> dict[Any, Any]:
         torch.ops.speccompile.round_fp8.default: round_fp8,
         **_states(domain),
         torch.ops.speccompile.low_rank.default: low_rank,
+        torch.ops.speccompile.adjust.default: adjust,
         torch.ops.speccompile.allow.default: allow,
         torch.ops.speccompile.nucleus.default: nucleus,
         torch.ops.speccompile.draw.default: draw,

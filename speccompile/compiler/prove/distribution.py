@@ -154,7 +154,10 @@ def _check(found: Counts, test: ChiSquare, who: str) -> None:
 
 def _who(manifest: Manifest, sampling: SamplingParams) -> str:
     drafts = "drawn" if manifest.sample else "certain"
-    settings = ", ".join(f"{name} {value:g}" for name, value in described(sampling).items())
+    settings = ", ".join(
+        f"{name} {value}" if isinstance(value, dict) else f"{name} {value:g}"
+        for name, value in described(sampling).items()
+    )
     return f"drafter {_kind(manifest)} ({manifest.tree}, {drafts} drafts), {settings}"
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.bundle.sampling import GREEDY, SETTINGS, SamplingParams
+from speccompile.bundle.sampling import GREEDY, SAMPLING_OPTIONS, SamplingParams
 
 Floats = NDArray[np.float64]
 Logits = NDArray[np.float32]
@@ -20,12 +20,13 @@ EDGE = 1e-3
 
 def options(sampling: SamplingParams) -> dict[str, Any]:
     """Return the settings as options of `Bundle.generate`, without the seed."""
-    return {name: getattr(sampling, name) for name in SETTINGS}
+    numbers = {name: getattr(sampling, name) for name, option in SAMPLING_OPTIONS.items() if option.kind != "seed"}
+    return numbers | {"logit_bias": dict(sampling.logit_bias)}
 
 
 def described(sampling: SamplingParams) -> dict[str, Any]:
     """Return the settings that differ from the defaults, by which proofs name them."""
-    return {name: value for name, value in options(sampling).items() if value != getattr(GREEDY, name)}
+    return {name: value for name, value in options(sampling).items() if value != options(GREEDY)[name]}
 
 
 def unfiltered(logits: Logits, tokens: Text, sampling: SamplingParams) -> Floats:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from speccompile.bundle.sampling import ADJUSTED
 from speccompile.compiler.prove.feeds import make_input
 from speccompile.compiler.prove.graph_traits import all_given, allowed_width, carries, pairs_next
 from speccompile.compiler.prove.source_feeds import encode_sources, source_values
@@ -234,7 +235,7 @@ def _window(
 ) -> ScheduledWindow:
     width = path.shape[1] - 1
     widths = {BATCH: len(fed), "window": width, "logit_rows": width, "catch_up": width + 1, "history": 8}
-    widths["allowed"] = allowed_width(graphs, step)
+    widths |= {"allowed": allowed_width(graphs, step), ADJUSTED: 8}
     values = {
         "window": path[:, :width],
         "path": path,

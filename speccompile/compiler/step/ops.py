@@ -1,5 +1,5 @@
 """The neutral ops, `speccompile::attend`, `commit`, `quantize`, `convolve`, `shift`, `recur`, `advance`, `low_rank`,
-`allow`, `nucleus` and `draw`, with their meaning in eager torch.
+`allow`, `nucleus` and `draw`, with their meaning in eager torch. `adjust`: `logit_ops`.
 
 They cross the export untouched and are lowered per backend, ONNX to ONNX (`speccompile.compiler.lower`).
 """

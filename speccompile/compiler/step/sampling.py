@@ -1,6 +1,7 @@
-"""Sampling in torch: temperature, repetition penalty, and the distribution of a drafter's candidates.
+"""Sampling in torch: temperature, biases and penalties, and the distribution of a drafter's candidates.
 
-The order is that of transformers' logits processors: repetition penalty, temperature, top-k, top-p, min-p. For the
+The order is that of vLLM and of transformers' logits processors: biases, repetition penalty, frequency and presence
+penalties, temperature, top-k, top-p, min-p. For the
 target, the neutral ops `nucleus` and `draw` apply top-k and the later ones over the whole vocabulary. A drafter draws
 among its C best tokens only, which changes the number of accepted drafts and not the output.
 """
@@ -9,6 +10,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from speccompile.compiler.step.logit_ops import adjust
 
 
 class Settings(NamedTuple):
@@ -23,13 +26,36 @@ class Settings(NamedTuple):
     history: Tensor
 
 
-def apply_temperature_and_penalty(logits: Tensor, settings: Settings, seen: Tensor) -> Tensor:
-    """Penalize float32 [B, R, V] logits and divide them by the temperature; greedy batch slots are only penalized.
+class Adjustments(NamedTuple):
+    """Additions of the host to the logits of each row: see `contract`. adjusted int64 [B, R, K], tokens; biases and
+    penalties float32 [B, R, K], added before and after the repetition penalty."""
+
+    adjusted: Tensor
+    biases: Tensor
+    penalties: Tensor
+
+
+def apply_temperature_and_penalty(
+    logits: Tensor, settings: Settings, seen: Tensor, adjustments: Adjustments | None = None
+) -> Tensor:
+    """Adjust and penalize float32 [B, R, V] logits and divide them by the temperature, which is 1 in greedy batch
+    slots.
 
     seen int64 [B, R, H]: tokens before each row, in any order and any number of times.
     """
     temperature = settings.temperature
-    heated = logits * torch.where(temperature > 0, 1 / temperature.clamp(min=1e-6), 1.0)[:, None, None]
+    factor = torch.where(temperature > 0, 1 / temperature.clamp(min=1e-6), 1.0)[:, None, None]
+    # The temperature comes first, so that the adjustments write into its result, and copy no logits.
+    heated = logits * factor
+    if adjustments is not None:
+        heated = adjust(heated, adjustments.adjusted, adjustments.biases * factor)
+    heated = _penalize_repetition(heated, settings, seen)
+    if adjustments is not None:
+        heated = adjust(heated, adjustments.adjusted, adjustments.penalties * factor)
+    return heated
+
+
+def _penalize_repetition(heated: Tensor, settings: Settings, seen: Tensor) -> Tensor:
     penalty = settings.repetition_penalty[:, None, None]
     score = heated.gather(2, seen)
     # Duplicates in `seen` write equal values, so the order of the writes does not matter.

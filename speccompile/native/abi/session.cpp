@@ -82,6 +82,10 @@ spc_error* spc_request_set_integer(spc_request* request, size_t prompt, const ch
   return spc::call_with({{request, "request"}, {name, "name"}}, [&] { request->request.set(prompt, name, spc::Value::of(value)); });
 }
 
+spc_error* spc_request_set_logit_bias(spc_request* request, size_t prompt, int64_t token, double bias) {
+  return spc::call_with({{request, "request"}}, [&] { request->request.set_logit_bias(prompt, token, bias); });
+}
+
 spc_error* spc_request_set_adapter(spc_request* request, size_t prompt, const char* name) {
   return spc::call_with({{request, "request"}}, [&] {
     const std::string adapter = name ? name : "";

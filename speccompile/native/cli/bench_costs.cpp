@@ -98,7 +98,8 @@ class CostRounds {
             {names::kCatchUp, manifest_.catch_up},
             {names::kHistory, 1},
             {names::kAllowed, 1},
-            {names::kMedia, 1}};
+            {names::kMedia, 1},
+            {names::kAdjusted, 1}};
   }
 
   // One token is given and nothing is a draft: what a graph computes depends on the widths alone.

@@ -34,6 +34,9 @@ int64_t mean_context(const std::vector<PromptRuns>& cases) {
 Json sampling_object(const Arguments& given, const Manifest& manifest) {
   Json found(Json::Object{{"temperature", 0.0}, {"seed", Json()}});
   for (const auto& [name, value] : sampling_of(given)) found.set(name, value.is_whole ? Json(value.whole) : Json(value.number));
+  Json biases{Json::Object{}};
+  for (const auto& [token, bias] : logit_bias_of(given)) biases.set(std::to_string(token), bias);
+  if (!biases.object().empty()) found.set(kLogitBias, biases);
   const bool draws = found["temperature"].number() != 0 && manifest.decoding == decoding::kSampling;
   if (draws && found["seed"].is_null()) found.set("seed", int64_t{0});
   return found;

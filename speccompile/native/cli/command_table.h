@@ -70,7 +70,10 @@ inline constexpr Option kGenerateOptions[] = {
     {"--top-p", "P", Takes::kNumber, "Draw from the fewest tokens that have this probability together."},
     {"--min-p", "P", Takes::kNumber, "Draw from tokens with at least this share of the best one's probability."},
     {"--repetition-penalty", "R", Takes::kNumber, "Above 1, makes tokens less likely that were there before; 1 is the default."},
+    {"--frequency-penalty", "F", Takes::kNumber, "Subtracted from the logit of a token once for each time that the new text has it; 0 is none."},
+    {"--presence-penalty", "F", Takes::kNumber, "Subtracted once from the logits of all tokens that the new text has; 0 is none."},
     {"--seed", "N", Takes::kWhole, "Equal seeds give equal tokens; by default a new one is drawn."},
+    {"--logit-bias", "ID=VALUE", Takes::kText, "Add VALUE, from -100 to 100, to the logit of a token. May be given several times."},
     {"--json-schema", "FILE", Takes::kText, "The new text is JSON that this schema allows; - for stdin."},
     {"--regex", "PATTERN", Takes::kText, "The whole new text matches this regular expression."},
     {"--grammar", "FILE", Takes::kText, "The new text is of this grammar, in the Lark form of llguidance."},
@@ -167,7 +170,7 @@ R"help(  Generate text with BUNDLE.
     speccompile-native generate build/translator --source-file text.txt --source-language en --target-language de
     speccompile-native generate build/whisper --audio talk.wav --source-language en
 )help",
-    kGenerateOptions, 41};
+    kGenerateOptions, 44};
 
 inline constexpr Option kBenchOptions[] = {
     {"--prompts", "FILE", Takes::kPath, "What to time.  [required]", '\0', true},
@@ -182,7 +185,10 @@ inline constexpr Option kBenchOptions[] = {
     {"--top-p", "P", Takes::kNumber, "Draw from the fewest tokens that have this probability together."},
     {"--min-p", "P", Takes::kNumber, "Draw from tokens with at least this share of the best one's probability."},
     {"--repetition-penalty", "R", Takes::kNumber, "Above 1, makes tokens less likely that were there before; 1 is the default."},
+    {"--frequency-penalty", "F", Takes::kNumber, "Subtracted from the logit of a token once for each time that the new text has it; 0 is none."},
+    {"--presence-penalty", "F", Takes::kNumber, "Subtracted once from the logits of all tokens that the new text has; 0 is none."},
     {"--seed", "N", Takes::kWhole, "Equal seeds give equal tokens; by default a new one is drawn."},
+    {"--logit-bias", "ID=VALUE", Takes::kText, "Add VALUE, from -100 to 100, to the logit of a token. May be given several times."},
     {"--json", "", Takes::kFlag, "Print one JSON object."},
     {"--html", "FILE", Takes::kPath, "Refused: `speccompile bench` writes pages with plots."},
     {"--quiet", "", Takes::kFlag, "Show no progress on stderr.", 'q'},
@@ -229,7 +235,7 @@ R"help(  Measure speculative beside autoregressive decoding with BUNDLE.
     speccompile-native bench build/demo --prompts question.jsonl
     speccompile-native bench build/demo --prompts prompts.jsonl --temperature 1
 )help",
-    kBenchOptions, 17};
+    kBenchOptions, 20};
 
 inline constexpr Option kInspectOptions[] = {
     {"--json", "", Takes::kFlag, "Print one JSON object."},

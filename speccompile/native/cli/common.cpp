@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <limits>
 
+#include "../errors.h"
 #include "../files.h"
 #include "../progress.h"
 #include "../runtime/sampling_table.h"
@@ -28,8 +30,36 @@ std::vector<std::pair<std::string, Value>> sampling_of(const Arguments& given) {
   return found;
 }
 
+namespace {
+
+// Return whether a text is a decimal number: digits, perhaps behind a sign, with a point among or before them.
+bool is_decimal(const std::string& text) {
+  const size_t begin = !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
+  const size_t point = std::min(text.find('.'), text.size());
+  const auto digits = [&](size_t from, size_t to) { return std::all_of(text.begin() + static_cast<std::ptrdiff_t>(from), text.begin() + static_cast<std::ptrdiff_t>(to), [](char each) { return each >= '0' && each <= '9'; }); };
+  if (point == text.size()) return point > begin && digits(begin, point);
+  return point >= begin && point + 1 < text.size() && digits(begin, point) && digits(point + 1, text.size());
+}
+
+}  // namespace
+
+LogitBias logit_bias_of(const Arguments& given) {
+  LogitBias found;
+  for (const std::string& text : given.all("--logit-bias")) {
+    const size_t equals = std::min(text.find('='), text.size());
+    const std::string id = text.substr(0, equals), value = equals < text.size() ? text.substr(equals + 1) : "";
+    const bool is_id = !id.empty() && id.size() <= 10 && id.find_first_not_of("0123456789") == std::string::npos;
+    const bool is_bias = is_id && is_decimal(value);
+    if (!is_bias || !found.emplace(std::stoll(id), std::strtod(value.c_str(), nullptr)).second)
+      throw Error(Kind::kUsage, "--logit-bias " + text + ": received " + (is_bias ? "the token twice" : "a text of another form") + ", expected ID=VALUE once for a token",
+                  "as in --logit-bias 262=-100, which keeps token 262 out");
+  }
+  return found;
+}
+
 Request request_of(const Arguments& given) {
   Request request;
+  request.logit_bias = logit_bias_of(given);
   for (const auto& [name, value] : sampling_of(given)) request.set(Request::kAll, name, value);
   request.set(Request::kAll, "max_new_tokens", Value::of(static_cast<uint64_t>(given.count("--max-new-tokens", kNewTokens))));
   request.set(Request::kAll, "adaptive", Value::of(uint64_t{!given.has("--fixed-draft-length")}));

@@ -20,6 +20,8 @@ void transcribe(const Arguments& given);
 std::string setting_of(std::string_view option);
 // The options of sampling that were given, by the names that requests have for them: "top_k", ..
 std::vector<std::pair<std::string, Value>> sampling_of(const Arguments& given);
+// Return the values of --logit-bias, by token. Throws Error(kUsage).
+LogitBias logit_bias_of(const Arguments& given);
 // The same with what else requests have: the number of new tokens, and whether rounds have all their drafts.
 Request request_of(const Arguments& given);
 

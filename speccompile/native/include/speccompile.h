@@ -98,6 +98,10 @@ SPC_API spc_error *spc_request_add_stop_token(spc_request *request, int64_t id);
 SPC_API spc_error *spc_request_set_number(spc_request *request, size_t prompt, const char *name, double value);
 SPC_API spc_error *spc_request_set_integer(spc_request *request, size_t prompt, const char *name, uint64_t value);
 
+/* What is added to the logit of a token, from -100 to 100, of a prompt or of all (SPC_ALL): one call for each of up to 1024 tokens. A
+ * prompt with tokens of its own has these alone. Checked by spc_session_start and spc_scheduler_submit. */
+SPC_API spc_error *spc_request_set_logit_bias(spc_request *request, size_t prompt, int64_t token, double bias);
+
 /* The adapter of a prompt, or of all (SPC_ALL), by its name in the session; NULL or "" for the target without one. */
 SPC_API spc_error *spc_request_set_adapter(spc_request *request, size_t prompt, const char *name);
 

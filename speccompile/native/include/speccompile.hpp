@@ -83,6 +83,9 @@ class Request {
   Request &&set(const char *name, Value value, size_t prompt = SPC_ALL) && {
     return std::move(this->set(name, value, prompt));
   }
+  // Set what is added to the logit of a token, of a prompt or of all.
+  Request &logit_bias(int64_t token, double bias, size_t prompt = SPC_ALL) & { return done(spc_request_set_logit_bias(get(), prompt, token, bias)); }
+  Request &&logit_bias(int64_t token, double bias, size_t prompt = SPC_ALL) && { return std::move(this->logit_bias(token, bias, prompt)); }
   // The adapter of a prompt, or of all, by its name in the session; "" for none.
   Request &adapter(const std::string &name, size_t prompt = SPC_ALL) & { return done(spc_request_set_adapter(get(), prompt, name.c_str())); }
   Request &&adapter(const std::string &name, size_t prompt = SPC_ALL) && { return std::move(this->adapter(name, prompt)); }

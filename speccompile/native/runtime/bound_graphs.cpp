@@ -19,7 +19,8 @@ Widths widths_of(const VerifyPass::Key& key, int64_t decoding_catch_up) {
           {names::kCatchUp, catch_up},
           {names::kHistory, key.history},
           {names::kAllowed, key.allowed},
-          {names::kMedia, key.media}};
+          {names::kMedia, key.media},
+          {names::kAdjusted, key.adjusted}};
 }
 
 // Return the binding of `key`, made if absent. Beyond `kMaxBindings`, drop the least recently used one: a batch has a slice for

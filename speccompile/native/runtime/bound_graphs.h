@@ -19,18 +19,18 @@ class BoundGraphs;
 // Target run over a window, its arrays, and the draft run that reads its path. Arrays have a line per batch slot.
 class VerifyPass {
  public:
-  // allowed: width of that input, see TokenMasks. media: rows of pictures, see MediaInputs. fused: the pass of the `step` graph, which also drafts. fed: the pass is part of a prefill, all of whose tokens the drafter
+  // allowed: width of that input, see TokenMasks. media: rows of pictures, see MediaInputs. adjusted: width of those inputs, see LogitAdjustments. fused: the pass of the `step` graph, which also drafts. fed: the pass is part of a prefill, all of whose tokens the drafter
   // reads. rows: its batch slots.
   struct Key {
     int64_t window, logit_rows, history, allowed;
     bool fused, logprobs, fed;
     Span rows;
-    int64_t media = 1;
+    int64_t media = 1, adjusted = 1;
     bool operator==(const Key& other) const { return tie() == other.tie(); }
 
    private:
-    std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool, bool, Span, int64_t> tie() const {
-      return {window, logit_rows, history, allowed, fused, logprobs, fed, rows, media};
+    std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool, bool, Span, int64_t, int64_t> tie() const {
+      return {window, logit_rows, history, allowed, fused, logprobs, fed, rows, media, adjusted};
     }
   };
 

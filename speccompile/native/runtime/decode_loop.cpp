@@ -249,6 +249,7 @@ void DecodeLoop::run(const SlotSpans& parts, const SlotList& decoding, bool agai
   write_inputs(forward, parts, decoding);
   drafting_.write_window(forward.window, width, decoding);
   if (masks_) masks_->write(forward, rounds_, taking);
+  if (sampler_) sampler_->adjust(forward, rounds_, taking);
   const bool is_first = !forward.has_run;
   const double spent = verify(forward, taking);
   forward.has_run = true;
@@ -270,7 +271,8 @@ VerifyPass& DecodeLoop::forward(int64_t window, int64_t logit_rows, const SlotSt
   const int64_t history = sampler_ ? sampler_->write(rows, taking, logit_rows) : 1;
   const bool logprobs = std::any_of(taking.begin(), taking.end(), [](const Slot* slot) { return slot->sequence->wants_logprobs || scoring(*slot->sequence); });
   const int64_t allowed = masks_ ? masks_->width(taking) : 1;
-  return rounds_.forward({window, logit_rows, history, allowed, fused, logprobs, fed, rows, media});
+  const int64_t adjusted = sampler_ ? sampler_->adjusted_width(taking, logit_rows) : 1;
+  return rounds_.forward({window, logit_rows, history, allowed, fused, logprobs, fed, rows, media, adjusted});
 }
 
 // Note that a run has written its window's rows in all its slots, whatever was accepted.

@@ -6,6 +6,7 @@
 
 #include "../errors.h"
 #include "random.h"
+#include "sampling_inputs.h"
 
 namespace spc {
 namespace {
@@ -50,6 +51,61 @@ void check_all(const Request& request, size_t prompts) {
   }
 }
 
+// Return the biases of a prompt.
+const LogitBias& biases_of(const Request& request, size_t prompt) {
+  const auto own = request.logit_biases.find(prompt);
+  return own == request.logit_biases.end() ? request.logit_bias : own->second;
+}
+
+bool is_any(const LogitBias& biases) {
+  return std::any_of(biases.begin(), biases.end(), [](const auto& each) { return each.second != 0; });
+}
+
+std::string repr_of(const LogitBias& biases) {
+  std::string found;
+  for (const auto& [token, bias] : biases) found += (found.empty() ? "" : ", ") + std::to_string(token) + ": " + Value::of(bias).repr();
+  return "{" + found + "}";
+}
+
+void check_biases(const std::string& where, const LogitBias& biases, int64_t vocabulary) {
+  const auto refuse = [](const std::string& place, const std::string& received, const std::string& expected) {
+    throw Error(Kind::kUsage, place + ": received " + received + ", expected " + expected, "as in {262: -100}, which keeps token 262 out");
+  };
+  if (static_cast<int64_t>(biases.size()) > kMostBiases) refuse(where, std::to_string(biases.size()) + " tokens", "at most " + std::to_string(kMostBiases));
+  const std::string most = std::to_string(kLargestBias);
+  for (const auto& [token, bias] : biases) {
+    if (token < 0 || token >= vocabulary) refuse(where, std::to_string(token), "token ids from 0 to " + std::to_string(vocabulary - 1));
+    if (!(std::fabs(bias) <= static_cast<double>(kLargestBias)))
+      refuse(where + " of token " + std::to_string(token), Value::of(bias).repr(), "a number from -" + most + " to " + most);
+  }
+}
+
+void check_all_biases(const Request& request, size_t prompts, int64_t vocabulary) {
+  check_biases(kLogitBias, request.logit_bias, vocabulary);
+  for (const auto& [prompt, biases] : request.logit_biases) {
+    if (prompt >= prompts)
+      throw Error(Kind::kUsage, std::string(kLogitBias) + ": received a value for prompt " + std::to_string(prompt + 1) + " of " + std::to_string(prompts),
+                  "give a single value for all prompts");
+    check_biases(std::string(kLogitBias) + " of prompt " + std::to_string(prompt + 1), biases, vocabulary);
+  }
+}
+
+// Throws for options that a bundle without inputs for them would have to ignore.
+void refuse_adjustments(const Request& request, size_t prompts) {
+  const auto refuse = [](const char* name) {
+    throw Error(Kind::kUsage, std::string("received ") + name + ", but the bundle was built by an earlier version, without inputs for it",
+                "leave it out, or build the bundle again");
+  };
+  for (size_t number = 0; number < std::size(kSamplingOptions); ++number) {
+    const SamplingOption& option = kSamplingOptions[number];
+    if (option.is_input || option.kind == SamplingKind::kSeed) continue;
+    for (size_t prompt = 0; prompt < prompts; ++prompt)
+      if (const std::optional<Value> value = request.sampling[number].of(prompt); value && value->number != option.neutral) refuse(option.name);
+  }
+  for (size_t prompt = 0; prompt < prompts; ++prompt)
+    if (is_any(biases_of(request, prompt))) refuse(kLogitBias);
+}
+
 // Throws for whatever a greedy bundle would have to leave undone.
 void refuse(const Request& request, size_t prompts, int64_t sequences) {
   std::string received;
@@ -62,6 +118,11 @@ void refuse(const Request& request, size_t prompts, int64_t sequences) {
       add(std::string(option.name) + " " + value->repr());
       break;
     }
+  }
+  for (size_t i = 0; i < prompts; ++i) {
+    if (!is_any(biases_of(request, i))) continue;
+    add(std::string(kLogitBias) + " " + repr_of(biases_of(request, i)));
+    break;
   }
   if (sequences > 1) add("num_return_sequences " + std::to_string(sequences));
   if (!received.empty())
@@ -125,6 +186,8 @@ SamplingParams row_sampling(const Request& request, size_t prompt, int64_t vocab
     else
       seed = value->whole;
   }
+  for (const auto& [token, bias] : biases_of(request, prompt))
+    if (bias != 0) made.logit_bias.emplace_back(token, bias);
   if (seed || made.temperature > 0) made.seed = seed ? *seed : fresh_seed();
   return made;
 }
@@ -198,6 +261,11 @@ void Request::set_text(const std::string& name, const std::string& value) {
                 "options have the names of Python's generate_batch");
 }
 
+void Request::set_logit_bias(size_t prompt, int64_t token, double bias) {
+  if (prompt != kAll) check_prompt_number(kLogitBias, prompt);
+  (prompt == kAll ? logit_bias : logit_biases[prompt])[token] = bias;
+}
+
 void Request::set_source(size_t prompt, Prompt given) { keep("source", prompt, std::move(given), source, sources); }
 
 void Request::set_audio(size_t prompt, SoundPtr sound) { keep("audio", prompt, std::move(sound), audio, sounds); }
@@ -213,7 +281,11 @@ Options check_options(const Request& request, const Manifest& manifest, bool sid
   Options made;
   made.sequences = check_sequences(request, manifest, side_by_side);
   check_all(request, request.prompts.size());
-  if (manifest.decoding == decoding::kGreedy) refuse(request, request.prompts.size(), made.sequences);
+  check_all_biases(request, request.prompts.size(), manifest.vocabulary_size);
+  if (manifest.decoding == decoding::kGreedy)
+    refuse(request, request.prompts.size(), made.sequences);
+  else if (!has_input(manifest, names::kAdjusted))
+    refuse_adjustments(request, request.prompts.size());
   for (size_t prompt = 0; prompt < request.prompts.size(); ++prompt) {
     SamplingParams sampling = row_sampling(request, prompt, manifest.vocabulary_size);
     for (int64_t number = 0; number < made.sequences; ++number) {

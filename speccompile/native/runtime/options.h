@@ -39,6 +39,7 @@ struct Value {
 };
 
 using Prompt = std::variant<std::string, TokenIds>;
+using LogitBias = std::map<int64_t, double>;
 using SoundPtr = std::shared_ptr<const audio::Sound>;
 
 // One value for all prompts, or one per prompt.
@@ -58,6 +59,8 @@ class Request {
   void set(size_t prompt, const std::string& name, Value value);
   // Set an option that is a text, of all prompts. Throws Error(kUsage) for a name that is none.
   void set_text(const std::string& name, const std::string& value);
+  // Set what is added to the logit of a token, of a prompt or of all (kAll).
+  void set_logit_bias(size_t prompt, int64_t token, double bias);
   // Set the source of a prompt, or of all (kAll).
   void set_source(size_t prompt, Prompt source);
   // Set the sound of a prompt, or of all (kAll).
@@ -78,6 +81,9 @@ class Request {
   std::map<size_t, Prompt> sources;
   std::optional<std::string> source_language, target_language;
   Setting sampling[std::size(kSamplingOptions)];  // in the order of that table
+  // What is added to the logits of tokens, for all prompts and by prompt.
+  LogitBias logit_bias;
+  std::map<size_t, LogitBias> logit_biases;
   Setting max_new_tokens, num_return_sequences, autoregressive, adaptive, logprobs, top_logprobs, ignore_eos, chat, truncate;
   // Sounds of a target that hears, for all prompts and by prompt; and its task: transcribe, the default, or translate.
   std::optional<SoundPtr> audio;

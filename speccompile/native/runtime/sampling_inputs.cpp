@@ -67,10 +67,11 @@ SamplingInputs::SamplingInputs(Engine& engine, const Manifest& manifest)
       new_tokens_(static_cast<size_t>(batch_)),
       streams_(static_cast<size_t>(batch_)) {
   for (const SamplingOption& option : kSamplingOptions)
-    if (option.kind != SamplingKind::kSeed) settings_.push_back({option, engine.host_view(option.name, {batch_})});
+    if (option.is_input && option.kind != SamplingKind::kSeed) settings_.push_back({option, engine.host_view(option.name, {batch_})});
   const Shape shape = {batch_, tokens_};
   if (has_input(manifest, names::kAcceptUniforms)) per_draft_.push_back({engine.host_view(names::kAcceptUniforms, shape), Purpose::kAccept});
   if (has_input(manifest, names::kDraftUniforms)) per_draft_.push_back({engine.host_view(names::kDraftUniforms, shape), Purpose::kDraft});
+  if (has_input(manifest, names::kAdjusted)) adjustments_.emplace(engine, manifest);
   for (int64_t slot = 0; slot < batch_; ++slot) set(slot, {});  // zeros would not be neutral
 }
 
@@ -88,11 +89,13 @@ void SamplingInputs::admit(int64_t slot, const SequenceState& row, bool drafting
     for (const DraftUniforms& each : per_draft_)
       streams.push_back({each.array.floats() + slot * tokens_, Uniforms(sampling.seed, sampling.sequence, each.purpose)});
   if (sampling.repetition_penalty != 1) history_.admit(slot, row);
+  if (adjustments_) adjustments_->admit(slot, row);
 }
 
 void SamplingInputs::release(int64_t slot) {
   set(slot, {});
   history_.release(slot);
+  if (adjustments_) adjustments_->release(slot);
 }
 
 int64_t SamplingInputs::write(const Span& rows, const SlotList& taking, int64_t logit_rows) {

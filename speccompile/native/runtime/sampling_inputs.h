@@ -1,5 +1,5 @@
-// Host inputs of graphs that sample: settings once per sequence, uniforms and the penalty history in every round
-// (runtime/rounds/sampling_inputs.py).
+// Host inputs of graphs that sample: settings once per sequence, uniforms, the penalty history and adjustments of logits in every
+// round (runtime/rounds/sampling_inputs.py).
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine.h"
+#include "logit_adjustments.h"
 #include "random.h"
 #include "slots.h"
 
@@ -57,6 +58,12 @@ class SamplingInputs {
   // Write the random numbers of the next run, for the sequences that take a token from it; other sequences draw nothing. Write
   // the history of `rows` too, and return its width.
   int64_t write(const Span& rows, const SlotList& taking, int64_t logit_rows);
+  // Return the width of the adjustments of logits in a run from which these slots take tokens.
+  int64_t adjusted_width(const SlotList& taking, int64_t logit_rows) { return adjustments_ ? adjustments_->width(taking, logit_rows) : 1; }
+  // Write the adjustments of the run: see LogitAdjustments::write.
+  void adjust(const VerifyPass& forward, const BoundGraphs& rounds, const SlotList& taking) {
+    if (adjustments_) adjustments_->write(forward, rounds, taking);
+  }
 
  private:
   // A setting of every slot [B], float32 or int64.
@@ -77,6 +84,7 @@ class SamplingInputs {
   Engine& engine_;
   const int64_t batch_, tokens_;
   PenaltyHistory history_;
+  std::optional<LogitAdjustments> adjustments_;
   std::vector<SettingInput> settings_;
   std::vector<DraftUniforms> per_draft_;
   std::vector<std::vector<float>> new_tokens_;  // by slot

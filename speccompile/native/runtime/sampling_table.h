@@ -4,18 +4,28 @@
 
 #include <cstdint>
 #include <limits>
+#include <utility>
+#include <vector>
 
 namespace spc {
 
-// Sampling parameters of one sequence.
+// Sampling parameters of one sequence. logit_bias: tokens, in their order, and what is added to the logit of each.
 struct SamplingParams {
   double temperature = 0.0;
   int64_t top_k = 0;
   double top_p = 1.0;
   double min_p = 0.0;
   double repetition_penalty = 1.0;
+  double frequency_penalty = 0.0;
+  double presence_penalty = 0.0;
   uint64_t seed = 0, sequence = 0;
+  std::vector<std::pair<int64_t, double>> logit_bias;
 };
+
+inline constexpr const char* kLogitBias = "logit_bias";
+inline constexpr int64_t kMostBiases = 1024;
+inline constexpr int64_t kLargestBias = 100;
+inline constexpr int64_t kNarrowestAdjusted = 2;
 
 // A number, a number of tokens of the vocabulary, or a seed, which is no input of graphs.
 enum class SamplingKind { kNumber, kCount, kSeed };
@@ -25,7 +35,7 @@ struct SamplingOption {
   const char* name;
   SamplingKind kind;
   double neutral;
-  bool changes_greedy;
+  bool is_input, changes_greedy;
   double least, greatest;
   const char *expected, *hint;
   double SamplingParams::*number;
@@ -33,12 +43,14 @@ struct SamplingOption {
 };
 
 inline constexpr SamplingOption kSamplingOptions[] = {
-    {"temperature", SamplingKind::kNumber, 0.0, true, 0.0, 3.4028234663852886e+38, "a number from 0 on", "0 is greedy, 1 the target's own probabilities", &SamplingParams::temperature, nullptr},
-    {"top_k", SamplingKind::kCount, 0.0, false, 0.0, std::numeric_limits<double>::infinity(), "a whole number from 0 on", "0 keeps all tokens", nullptr, &SamplingParams::top_k},
-    {"top_p", SamplingKind::kNumber, 1.0, false, 1.1754943508222875e-38, 1.0, "a number above 0 and at most 1", "1 keeps all tokens", &SamplingParams::top_p, nullptr},
-    {"min_p", SamplingKind::kNumber, 0.0, false, 0.0, 1.0, "a number from 0 to 1", "0 keeps all tokens", &SamplingParams::min_p, nullptr},
-    {"repetition_penalty", SamplingKind::kNumber, 1.0, true, 0.001, 1000.0, "a number from 0.001 to 1000", "1 is none, more repeats less", &SamplingParams::repetition_penalty, nullptr},
-    {"seed", SamplingKind::kSeed, 0.0, false, 0.0, 1.8446744073709552e+19, "a whole number from 0 to 2**64 - 1", "leave it out, and one is drawn", nullptr, nullptr},
+    {"temperature", SamplingKind::kNumber, 0.0, true, true, 0.0, 3.4028234663852886e+38, "a number from 0 on", "0 is greedy, 1 the target's own probabilities", &SamplingParams::temperature, nullptr},
+    {"top_k", SamplingKind::kCount, 0.0, true, false, 0.0, std::numeric_limits<double>::infinity(), "a whole number from 0 on", "0 keeps all tokens", nullptr, &SamplingParams::top_k},
+    {"top_p", SamplingKind::kNumber, 1.0, true, false, 1.1754943508222875e-38, 1.0, "a number above 0 and at most 1", "1 keeps all tokens", &SamplingParams::top_p, nullptr},
+    {"min_p", SamplingKind::kNumber, 0.0, true, false, 0.0, 1.0, "a number from 0 to 1", "0 keeps all tokens", &SamplingParams::min_p, nullptr},
+    {"repetition_penalty", SamplingKind::kNumber, 1.0, true, true, 0.001, 1000.0, "a number from 0.001 to 1000", "1 is none, more repeats less", &SamplingParams::repetition_penalty, nullptr},
+    {"frequency_penalty", SamplingKind::kNumber, 0.0, false, true, -2.0, 2.0, "a number from -2 to 2", "0 is none, more repeats less", &SamplingParams::frequency_penalty, nullptr},
+    {"presence_penalty", SamplingKind::kNumber, 0.0, false, true, -2.0, 2.0, "a number from -2 to 2", "0 is none, more repeats less", &SamplingParams::presence_penalty, nullptr},
+    {"seed", SamplingKind::kSeed, 0.0, true, false, 0.0, 1.8446744073709552e+19, "a whole number from 0 to 2**64 - 1", "leave it out, and one is drawn", nullptr, nullptr},
 };
 
 }  // namespace spc

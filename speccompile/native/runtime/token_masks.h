@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bound_graphs.h"
+#include "draft_parents.h"
 #include "slots.h"
 
 namespace spc {
@@ -21,8 +22,7 @@ class TokenMasks {
  private:
   Engine& engine_;
   const Manifest& manifest_;
-  std::vector<int64_t> constant_;   // parents of the nodes of a chain or of a tree that is constant
-  const int64_t* made_ = nullptr;  // int64 [B, nodes]: those of trees that graphs make
+  const DraftParents parents_;
   uint8_t* timed_ = nullptr;       // bool [B]: sequences that write times; null for a target without
 };
 

@@ -105,6 +105,8 @@ class Schedule {
     for (const auto& [name, value] : options.object()) {
       if (name == "stop") {
         for (const Json& each : value.list()) request.stop.push_back(each.text());
+      } else if (name == kLogitBias) {
+        for (const auto& [token, bias] : value.object()) request.set_logit_bias(Request::kAll, std::stoll(token), bias.number());
       } else if (name == "stop_token_ids") {
         request.stop_token_ids = ids(value);
       } else if (value.type() == Json::Type::kNumber) {

@@ -96,6 +96,7 @@ class Slots {
       if (option.count) found.*option.count = value.integer();
       if (option.kind == SamplingKind::kSeed) found.seed = static_cast<uint64_t>(value.integer());
     }
+    for (const auto& [token, bias] : asked[kLogitBias].object()) found.logit_bias.emplace_back(std::stoll(token), bias.number());
     return found;
   }
 

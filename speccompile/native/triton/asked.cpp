@@ -27,12 +27,6 @@ bool flag(const Request& request, const char* name, bool otherwise) {
 }
 
 void refuse(const Request& request) {
-  for (const char* name : {"frequency_penalty", "presence_penalty"}) {
-    const auto found = request.input(name);
-    if (found && found->single<float>() != 0)
-      throw usage(name + (": received " + shortest(found->single<float>())) + ", expected 0: bundles do not have it",
-                  "use repetition_penalty");
-  }
   if (!flag(request, "exclude_input_in_output", true))
     throw usage("exclude_input_in_output: received false, expected true: an answer has the new text alone",
                 "leave it out, and put the prompt before the answer yourself");

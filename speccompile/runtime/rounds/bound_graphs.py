@@ -48,7 +48,7 @@ class BoundGraphs:
         counts = (self.batch,)
         self.length, self.n_path = engine.host_view("length", counts), engine.host_view("n_path", counts)
         self.n_given, self.n_total = engine.host_view("n_given", counts), engine.host_view("n_total", counts)
-        self._forwards: dict[tuple[int, int, int, bool, bool, bool, range, int, int], VerifyPass] = {}
+        self._forwards: dict[tuple[int, int, int, bool, bool, bool, range, int, int, int], VerifyPass] = {}
         self._catch_ups: dict[tuple[int, int, range], CatchUp] = {}
 
     def forward(
@@ -63,11 +63,12 @@ class BoundGraphs:
         fed: bool = False,
         allowed: int = 1,
         media: int = 1,
+        adjusted: int = 1,
     ) -> "VerifyPass":
         """Return the target's pass at these widths. fused: the pass of the `step` graph, which also drafts; rows: its
         batch slots, by default all; fed: the pass is part of a prefill, all of whose tokens the drafter reads."""
         rows = range(self.batch) if rows is None else rows
-        key = (window, logit_rows, history, fused, logprobs, fed, rows, allowed, media)
+        key = (window, logit_rows, history, fused, logprobs, fed, rows, allowed, media, adjusted)
         return _recent(self._forwards, key, lambda: VerifyPass(self, *key))
 
     def catch_up(self, tokens: int, history: int, rows: range) -> CatchUp:
@@ -108,10 +109,11 @@ class VerifyPass:
         rows: range,
         allowed: int,
         media: int,
+        adjusted: int,
     ) -> None:
         catch_up = rounds.decoding_catch_up if logit_rows > 1 and not fed else window + 1
         widths = {"window": window, "logit_rows": logit_rows, "catch_up": catch_up, "history": history}
-        widths |= {"allowed": allowed, "media": media}
+        widths |= {"allowed": allowed, "media": media, "adjusted": adjusted}
         engine, graph = rounds.engine, rounds.graphs["step" if fused else "verify"]
         self._engine, self._widths, self.history, self.fused, self.rows = engine, widths, history, fused, rows
         self.verify: Run = engine.bind(graph.name, widths, ("logits",) if logprobs else (), rows)

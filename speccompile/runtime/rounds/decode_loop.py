@@ -329,19 +329,22 @@ class DecodeLoop(HeldTexts):
     ) -> VerifyPass:  # fmt: skip
         """Return the pass at these widths over these slots, with the inputs for sampling written."""
         rows = slot_range(slots) if self.rounds.supports_batch_slices else range(len(self._slots))
-        history, allowed, texts = 1, 1, [slot.sequence for slot in taking]
+        history, allowed, adjusted, texts = 1, 1, 1, [slot.sequence for slot in taking]
         logprobs = any(row.logprobs is not None or scoring(row) is not None for row in texts)
         if self.masks is not None:
             allowed = self.masks.width({slot.index: slot.sequence for slot in taking})
         if self.sampler is not None:
             history = self.sampler.write(rows, {slot.index: slot.sequence for slot in taking}, logit_rows)
+            adjusted = self.sampler.adjusted_width([slot.index for slot in taking], logit_rows)
         return self.rounds.forward(
             window, logit_rows, history, fused=fused, logprobs=logprobs, allowed=allowed, rows=rows, fed=bool(fed),
-            media=media,
+            media=media, adjusted=adjusted,
         )  # fmt: skip
 
     def _constrain(self, forward: VerifyPass, taking: Sequence[Slot], logit_rows: int) -> None:
-        """Write the mask of allowed tokens, if the graphs take one."""
+        """Write the mask of allowed tokens and the adjustments of logits, if the graphs take them."""
+        given, total = self.rounds.n_given.tolist(), self.rounds.n_total.tolist()
         if self.masks is not None:
-            given, total = self.rounds.n_given.tolist(), self.rounds.n_total.tolist()
             self.masks.write({slot.index: slot.sequence for slot in taking}, forward.window, given, total, logit_rows)
+        if self.sampler is not None:
+            self.sampler.adjust([slot.index for slot in taking], forward.window, given, total, logit_rows)

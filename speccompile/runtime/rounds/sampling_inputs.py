@@ -1,12 +1,14 @@
-"""Host inputs of graphs that sample: settings once per sequence, uniforms and the penalty history in every round."""
+"""Host inputs of graphs that sample: settings once per sequence, uniforms, the penalty history and adjustments of
+logits in every round."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.bundle.sampling import GREEDY, SETTINGS, SamplingParams
+from speccompile.bundle.sampling import ADJUSTED, GREEDY, SETTINGS, SamplingParams
 from speccompile.runtime.devices.engine import Array, Engine
 from speccompile.runtime.generation import SequenceState
+from speccompile.runtime.rounds.logit_adjustments import LogitAdjustments
 from speccompile.runtime.rounds.random import Purpose, Uniforms
 
 PER_DRAFT = {"accept_uniforms": Purpose.ACCEPT, "draft_uniforms": Purpose.DRAFT}
@@ -23,6 +25,7 @@ class SamplingInputs:
         self._new_tokens: dict[int, Array] = {}
         self._streams: dict[int, list[tuple[Array, Uniforms]]] = {}
         self.history = PenaltyHistory(engine, manifest)
+        self._adjustments = LogitAdjustments(engine, manifest) if ADJUSTED in inputs else None
         for slot in range(self._batch):
             self._set(slot, GREEDY)  # zeros would not be neutral
 
@@ -39,11 +42,15 @@ class SamplingInputs:
         ]
         if each.repetition_penalty != 1:
             self.history.admit(slot, row.all_token_ids)
+        if self._adjustments is not None:
+            self._adjustments.admit(slot, row)
 
     def release(self, slot: int) -> None:
         """Reset the slot's settings after its sequence has left."""
         self._set(slot, GREEDY)
         self.history.release(slot)
+        if self._adjustments is not None:
+            self._adjustments.release(slot)
 
     def write(self, rows: range, taking: Mapping[int, SequenceState], logit_rows: int) -> int:
         """Write the random numbers of the next run, for the sequences that take a token from it; other sequences draw
@@ -56,6 +63,17 @@ class SamplingInputs:
                 numbers[:] = stream.draw(self._tokens)
             self.history.add(slot, row)
         return self.history.write(rows)
+
+    def adjusted_width(self, taking: Sequence[int], logit_rows: int) -> int:
+        """Return the width of the adjustments in a run from which these slots take tokens."""
+        return 1 if self._adjustments is None else self._adjustments.width(taking, logit_rows)
+
+    def adjust(
+        self, taking: Sequence[int], window: Array, n_given: Sequence[int], n_total: Sequence[int], logit_rows: int
+    ) -> None:
+        """Write the adjustments of the run: see `LogitAdjustments.write`."""
+        if self._adjustments is not None:
+            self._adjustments.write(taking, window, n_given, n_total, logit_rows)
 
     def _set(self, slot: int, sampling: SamplingParams) -> None:
         for name, array in self._settings.items():

@@ -8,7 +8,7 @@ from speccompile.runtime.audio.rules import RuleMatcher
 from speccompile.runtime.constraints.constraint import INPUT
 from speccompile.runtime.devices.engine import Array, Engine
 from speccompile.runtime.generation import SequenceState
-from speccompile.tree import Tree, merged
+from speccompile.runtime.rounds.draft_parents import DraftParents
 
 
 class TokenMasks:
@@ -16,11 +16,9 @@ class TokenMasks:
 
     def __init__(self, engine: Engine, manifest: Manifest) -> None:
         self._engine, self._batch, self._vocabulary = engine, manifest.batch_size, manifest.vocabulary_size
-        self._constant = _constant_parents(manifest)
-        is_dynamic = manifest.tree == "dynamic"
+        self._parents = DraftParents(engine, manifest)
         timed = any(tensor.name == TIMESTAMPS for graph in manifest.graphs for tensor in graph.inputs)
         self._timed = engine.host_view(TIMESTAMPS, (self._batch,)) if timed else None
-        self._made = engine.host_view("parents", (self._batch, manifest.tokens + 1)) if is_dynamic else None
 
     def width(self, rows: Mapping[int, SequenceState]) -> int:
         """Return the width of the input: the vocabulary if a sequence that takes tokens of this run is constrained,
@@ -51,21 +49,4 @@ class TokenMasks:
                 allowed[place] = True
             else:
                 drafts = window[place, n_given[place] : n_total[place]].tolist()
-                row.matcher.write(allowed[place], drafts, self._parents(place))
-
-    def _parents(self, place: int) -> Sequence[int] | None:
-        """Return the parents of a slot's nodes, or None for a chain."""
-        if self._made is None:
-            return self._constant
-        parents: list[int] = self._made[place].tolist()
-        return parents
-
-
-def _constant_parents(manifest: Manifest) -> tuple[int, ...] | None:
-    """Return the parents of a tree that is constant in the graph, else None. The plan has the tree of one drafter; with
-    several drafters the window holds their merged trees."""
-    if manifest.tree != "static":
-        return None
-    drafter = manifest.plan["drafter"]
-    tree = Tree(tuple(drafter["tree"]["parents"]))
-    return merged([tree] * max(1, len(drafter["models"]))).parents
+                row.matcher.write(allowed[place], drafts, self._parents.of(place))

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from speccompile.bundle.sampling import SAMPLING_OPTIONS, SamplingOption
+from speccompile.bundle.sampling import LARGEST_BIAS, MOST_BIASES, SAMPLING_OPTIONS, SamplingOption
 from speccompile.progress import LOGGER
 from speccompile.runtime.text.messages import ROLES
 from speccompile.serving.http.errors import RequestError
@@ -46,6 +46,10 @@ COMMON: dict[str, Schema] = {
     "model": _field("string", "One of /v1/models; left out, the one that is served."),
     "max_tokens": _field("integer", "New tokens at most.", minimum=1),
     **{name: _sampling_field(option) for name, option in SAMPLING_OPTIONS.items()},
+    "logit_bias": _field(
+        "object", "Token ids, as texts, and what is added to their logits, before penalties and temperature.",
+        maxProperties=MOST_BIASES,
+        additionalProperties={"type": "number", "minimum": -LARGEST_BIAS, "maximum": LARGEST_BIAS}),
     "n": _field("integer", "Answers to each prompt.", minimum=1, maximum=128),
     "stop": _STOP,
     "stop_token_ids": _field("array", "Tokens with which an answer ends.", items={"type": "integer", "minimum": 0},
@@ -168,14 +172,9 @@ DETOKENIZE: Schema = {
 }
 
 _NOTHING = {"enum": [None]}
-_NO_NUMBER = {"enum": [None, 0]}
-_NO_KEYS = {"type": ["object", "null"], "maxProperties": 0}
 _OFF = {"enum": [None, False]}
 
 UNSUPPORTED: dict[str, Schema] = {
-    "logit_bias": _NO_KEYS,
-    "frequency_penalty": _NO_NUMBER,
-    "presence_penalty": _NO_NUMBER,
     "suffix": {"enum": [None, ""]},
     "modalities": {"type": ["array", "null"], "items": {"enum": ["text"]}},
     "audio": _NOTHING,

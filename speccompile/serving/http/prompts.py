@@ -1,6 +1,7 @@
 """Prompt of a request as token ids."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from speccompile.errors import PromptError
@@ -9,6 +10,7 @@ from speccompile.runtime.text.chat import apply_chat_template
 from speccompile.runtime.text.messages import plain_message
 from speccompile.serving.http.errors import RequestError
 from speccompile.serving.http.images import ShownMessages
+from speccompile.serving.http.schema import shown
 from speccompile.serving.http.tools import Tools
 
 if TYPE_CHECKING:
@@ -118,6 +120,17 @@ def check_tokens(tokens: Sequence[int], size: int, field: str) -> None:
     if tokens and not 0 <= min(tokens) <= max(tokens) < size:
         wrong = next(token for token in tokens if not 0 <= token < size)
         raise RequestError(f"{field}: token id {wrong} is out of range: expected 0 to {size - 1}", param=field)
+
+
+def token_biases(given: Mapping[str, float], size: int, field: str) -> dict[int, float]:
+    """Return numbers by token id, of a JSON object. Raise RequestError for the first key that is no token id below a
+    size."""
+    for key in given:
+        if not re.fullmatch("0|[1-9][0-9]{0,9}", key) or int(key) >= size:
+            raise RequestError(
+                f"{field}: received the key {shown(key)}, expected token ids from 0 to {size - 1}", param=field
+            )
+    return {int(key): float(bias) for key, bias in given.items()}
 
 
 def _check_bytes(text: str, bundle: "Texts", field: str) -> None:

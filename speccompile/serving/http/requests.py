@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from speccompile.bundle.sampling import COLDEST, SAMPLING_OPTIONS
+from speccompile.bundle.sampling import COLDEST, LOGIT_BIAS, SAMPLING_OPTIONS
 from speccompile.serving.http import prompts
 from speccompile.serving.http.errors import NOT_FOUND, RequestError
 from speccompile.serving.http.fields import CHAT, COMPLETION, validate
@@ -249,7 +249,13 @@ def _options(fields: dict[str, Any], bundle: "Texts", most: int, logprobs: int |
         "logprobs": logprobs is not None,
     }
     _check_least(fields, options)
-    options |= _greedy(fields, sequences) if bundle.manifest.decoding == "greedy" else _sampled(fields, sequences)
+    biases = prompts.token_biases(fields.get(LOGIT_BIAS, {}), bundle.manifest.vocabulary_size, LOGIT_BIAS)
+    if bundle.manifest.decoding == "greedy":
+        options |= _greedy(fields, sequences, is_biased=any(biases.values()))
+    else:
+        options |= _sampled(fields, sequences) | ({LOGIT_BIAS: biases} if biases else {})
+        if not bundle.manifest.adjusts_logits:
+            _refuse_adjustments(fields, options)
     if logprobs:
         options["top_logprobs"] = logprobs
     constraint = constraint_of(fields, bundle)
@@ -267,7 +273,7 @@ def _check_least(fields: dict[str, Any], options: dict[str, Any]) -> None:
         )  # fmt: skip
 
 
-def _greedy(fields: dict[str, Any], sequences: int) -> dict[str, Any]:
+def _greedy(fields: dict[str, Any], sequences: int, *, is_biased: bool) -> dict[str, Any]:
     """Return the sampling options for a greedy bundle: none. Limits of sampling such as top_p leave its choice
     unchanged."""
     warm = {
@@ -275,13 +281,23 @@ def _greedy(fields: dict[str, Any], sequences: int) -> dict[str, Any]:
         for name, option in SAMPLING_OPTIONS.items()
         if option.changes_greedy and name in fields
     }
-    for name, refused in (warm | {"n": sequences > 1}).items():
+    for name, refused in (warm | {LOGIT_BIAS: is_biased, "n": sequences > 1}).items():
         if refused:
             raise RequestError(
                 f"{name}: received {shown(fields[name])}, but this model was compiled for greedy decoding",
                 param=name, code="unsupported_value", hint="leave it out; a bundle with decoding: sampling takes it",
             )  # fmt: skip
     return {}
+
+
+def _refuse_adjustments(fields: dict[str, Any], options: dict[str, Any]) -> None:
+    """Raise RequestError for what a bundle without inputs for biases and penalties would have to ignore."""
+    added = [name for name, option in SAMPLING_OPTIONS.items() if not option.is_input and options.get(name)]
+    for name in [*added, *([LOGIT_BIAS] if any(options.get(LOGIT_BIAS, {}).values()) else [])]:
+        raise RequestError(
+            f"{name}: received {shown(fields[name])}, but this model was built by an earlier version, without inputs "
+            "for it", param=name, code="unsupported_value", hint="leave it out; a bundle that is built again takes it",
+        )  # fmt: skip
 
 
 def _sampled(fields: dict[str, Any], sequences: int) -> dict[str, Any]:

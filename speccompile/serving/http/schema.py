@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from speccompile.serving.http.errors import RequestError
 
 Schema = Mapping[str, Any]
-"""Schema with the keywords below and `items`, `properties`, `required`, `anyOf`. Other keys have no effect."""
+"""Schema with the keywords below and `items`, `properties`, `additionalProperties`, `required`, `anyOf`. Other keys
+have no effect."""
 
 _SHOWN = 80
 
@@ -121,6 +122,9 @@ def _of_keys(value: dict[str, Any], schema: Schema, where: str) -> Iterator[Viol
     for name, each in schema.get("properties", {}).items():
         if name in value:
             yield from _problems(value[name], each, f"{inside}{name}")
+    if "additionalProperties" in schema:
+        for name in (name for name in value if name not in schema.get("properties", {})):
+            yield from _problems(value[name], schema["additionalProperties"], f"{inside}{name}")
 
 
 def _listed(value: Any) -> str:

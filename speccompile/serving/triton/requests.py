@@ -72,11 +72,6 @@ def start(bundle: Bundle, group: Sequence[ParsedRequest]) -> Batch:
 
 def _refuse(client: Client) -> None:
     """Raise UsageError for options that no bundle supports."""
-    for name in ("frequency_penalty", "presence_penalty"):
-        if value := _value(client, name, _shortest, 0.0):
-            raise UsageError(
-                f"{name}: received {value}, expected 0: bundles do not have it", hint="use repetition_penalty"
-            )
     if not _value(client, "exclude_input_in_output", bool, True):
         raise UsageError(
             "exclude_input_in_output: received false, expected true: an answer has the new text alone",

@@ -29,9 +29,7 @@ INPUTS = (
     Tensor("chat", "BOOL"),
     Tensor("logprobs", "BOOL"),
     Tensor("autoregressive", "BOOL"),
-    # Sent by NVIDIA's front end: penalties must be 0, the input stays out of the output, and counts always come.
-    Tensor("frequency_penalty", "FP32"),
-    Tensor("presence_penalty", "FP32"),
+    # Sent by NVIDIA's front end: the input stays out of the output, and counts always come.
     Tensor("exclude_input_in_output", "BOOL"),
     Tensor("return_num_input_tokens", "BOOL"),
     Tensor("return_num_output_tokens", "BOOL"),

@@ -18,7 +18,7 @@ from speccompile.compiler.step import ops
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.low_rank import AdapterSlots, adapting
 from speccompile.compiler.step.media_rows import MediaRows, same_picture
-from speccompile.compiler.step.sampling import Settings
+from speccompile.compiler.step.sampling import Adjustments, Settings
 from speccompile.compiler.step.taps import Taps
 from speccompile.compiler.step.verify.rules import Drafts, Exact, Rule
 from speccompile.compiler.step.verify.sampled import DraftDistribution, Speculative
@@ -32,7 +32,8 @@ class RoundInputs(NamedTuple):
     and accept_uniforms float32 [B, N]; parents int64 [B, N + 1] if the drafter makes the tree; in graphs with
     constraints allowed bool [B, R, V] or [B, R, 1]; with adapters adapter int64 [B], and matrices: see `low_rank`; of a
     target that sees pictures media, media_rows, ..: see `speccompile.bundle.media`; with an encoder source_length int64
-    [B]; of one that writes times timestamps bool [B]."""
+    [B]; of one that writes times timestamps bool [B]; in sampling graphs adjusted int64, biases and penalties float32
+    [B, R, K]."""
 
     window: Tensor
     n_given: Tensor
@@ -54,6 +55,16 @@ class RoundInputs(NamedTuple):
     media_offsets: Tensor | None = None
     source_length: Tensor | None = None
     timestamps: Tensor | None = None
+    adjusted: Tensor | None = None
+    biases: Tensor | None = None
+    penalties: Tensor | None = None
+
+    @property
+    def adjustments(self) -> Adjustments | None:
+        """Return what is added to logits, None in a graph without these inputs."""
+        if self.adjusted is None or self.biases is None or self.penalties is None:
+            return None
+        return Adjustments(self.adjusted, self.biases, self.penalties)
 
 
 class Verified(NamedTuple):
@@ -187,7 +198,7 @@ class Acceptance(nn.Module):
             assert given.uniforms is not None
             # Gathered, so that the trace sees one width and not two that happen to be equal.
             uniforms = given.uniforms.gather(1, given.logit_rows.expand(logits.shape[0], -1))
-            target = sampling_target(logits, given.settings, seen, uniforms, given.allowed, times)
+            target = sampling_target(logits, given.settings, seen, uniforms, given.allowed, times, given.adjustments)
         if self.speculative is not None:
             return self._drawn(self.speculative, given, target, shape, nodes)
         chosen = choices(target, nodes.depths if nodes else None)

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from speccompile.compiler.step import ops
-from speccompile.compiler.step.sampling import Settings, apply_temperature_and_penalty
+from speccompile.compiler.step.sampling import Adjustments, Settings, apply_temperature_and_penalty
 
 
 class Target(NamedTuple):
     """The target at R rows, row r being that of node r; V tokens.
 
-    logits float32 [B, R, V], penalized, divided by a temperature above zero, and HIDDEN for tokens that are not
-    allowed; best int64 [B, R], their argmax in batch slots that do not sample. All other fields are None in greedy
+    logits float32 [B, R, V], adjusted, penalized, divided by a temperature above zero, and HIDDEN for tokens that are
+    not allowed; best int64 [B, R], their argmax in batch slots that do not sample. All other fields are None in greedy
     graphs: is_sampled bool [B, 1]; probs float32 [B, R, V]; threshold and mass float32 [B, R], as `ops.nucleus` gives
     them; uniforms float32 [B, R], one for each depth.
     """
@@ -54,11 +54,11 @@ def greedy_target(logits: Tensor, allowed: Tensor | None = None, times: Timestam
 
 def sampling_target(
     logits: Tensor, settings: Settings, seen: Tensor, uniforms: Tensor, allowed: Tensor | None = None,
-    times: Timestamps | None = None,
+    times: Timestamps | None = None, adjustments: Adjustments | None = None,
 ) -> Target:  # fmt: skip
     """Return the target in a sampling graph. seen int64 [B, R, H]: the tokens before each row; uniforms float32 [B, R];
     allowed: see `ops.allow`."""
-    heated = apply_temperature_and_penalty(logits, settings, seen)
+    heated = apply_temperature_and_penalty(logits, settings, seen, adjustments)
     if allowed is not None:  # after the temperature, which might otherwise raise hidden logits to the allowed ones
         heated = ops.allow(heated, allowed)
     if times is not None:

@@ -8,6 +8,7 @@
 #include "errors.h"
 #include "fields.h"
 #include "images.h"
+#include "schema.h"
 
 namespace spc::http {
 
@@ -37,6 +38,17 @@ TokenIds token_ids_of(const Json& list, int64_t size, const char* field) {
                          std::string(field) + ": token id " + digits_of(id) +
                              " is out of range: expected 0 to " + std::to_string(size - 1),
                          field);
+  }
+  return found;
+}
+
+LogitBias token_biases(const Json& given, int64_t size, const char* field) {
+  LogitBias found;
+  for (const auto& [key, bias] : given.object()) {
+    const bool is_id = !key.empty() && key.size() <= 10 && key.find_first_not_of("0123456789") == std::string::npos && (key == "0" || key[0] != '0');
+    if (!is_id || std::stoll(key) >= size)
+      throw RequestError(400, std::string(field) + ": received the key " + shown(Json(key)) + ", expected token ids from 0 to " + std::to_string(size - 1), field);
+    found[std::stoll(key)] = bias.number();
   }
   return found;
 }

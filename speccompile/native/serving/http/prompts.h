@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../../runtime/bundle.h"
+#include "../../runtime/options.h"
 
 namespace spc::http {
 
@@ -16,6 +17,9 @@ int64_t whole_of(const Json& value);
 
 // Return token ids below a size. Throws RequestError with the first that is none.
 TokenIds token_ids_of(const Json& list, int64_t size, const char* field);
+
+// Return numbers by token id, of a JSON object. Throws RequestError with the first key that is no token id below a size.
+LogitBias token_biases(const Json& given, int64_t size, const char* field);
 
 // Throws RequestError, before a text is tokenized, if it is longer than any text of as many tokens as the model takes.
 void check_bytes(const std::string& text, const Bundle& bundle, const char* field);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "../../errors.h"
+#include "../../runtime/sampling_inputs.h"
 #include "errors.h"
 #include "fields.h"
 #include "images.h"
@@ -64,7 +65,7 @@ Value sampling_value(const SamplingOption& option, const Json& given) {
 }
 
 // Throws RequestError for sampling that a greedy bundle cannot do. Limits of sampling such as top_p leave its choice unchanged.
-void check_greedy(const Json& fields) {
+void check_greedy(const Json& fields, bool is_biased) {
   const auto refuse = [&](const char* name) {
     throw RequestError(400, std::string(name) + ": received " + shown(fields[name]) + ", but this model was compiled for greedy decoding", name,
                        "unsupported_value", "leave it out; a bundle with decoding: sampling takes it");
@@ -72,7 +73,20 @@ void check_greedy(const Json& fields) {
   for (const SamplingOption& option : kSamplingOptions)
     if (const Json* const given = option.changes_greedy ? fields.find(option.name) : nullptr)
       if (sampling_value(option, *given).number != option.neutral) refuse(option.name);
+  if (is_biased) refuse(kLogitBias);
   if (whole_or(fields, "n", 1) > 1) refuse("n");
+}
+
+// Throws RequestError for what a bundle without inputs for biases and penalties would have to ignore.
+void check_adjustments(const Json& fields, bool is_biased) {
+  const auto refuse = [&](const char* name) {
+    throw RequestError(400, std::string(name) + ": received " + shown(fields[name]) + ", but this model was built by an earlier version, without inputs for it", name,
+                       "unsupported_value", "leave it out; a bundle that is built again takes it");
+  };
+  for (const SamplingOption& option : kSamplingOptions)
+    if (!option.is_input && option.kind != SamplingKind::kSeed)
+      if (const Json* const given = fields.find(option.name); given && given->number() != option.neutral) refuse(option.name);
+  if (is_biased) refuse(kLogitBias);
 }
 
 void set_sampling(const Json& fields, Request& options) {
@@ -97,10 +111,14 @@ void set_options(const Json& fields, const Bundle& bundle, int64_t most, const R
   flag("logprobs", made.logprobs.has_value());
   if (made.logprobs.value_or(0)) options.set(Request::kAll, "top_logprobs", Value::of(static_cast<uint64_t>(*made.logprobs)));
   check_least(fields, options, most);
-  if (bundle.manifest().decoding == decoding::kGreedy)
-    check_greedy(fields);
-  else
+  options.logit_bias = token_biases(fields[kLogitBias], bundle.manifest().vocabulary_size, kLogitBias);
+  const bool is_biased = std::any_of(options.logit_bias.begin(), options.logit_bias.end(), [](const auto& each) { return each.second != 0; });
+  if (bundle.manifest().decoding == decoding::kGreedy) {
+    check_greedy(fields, is_biased);
+  } else {
+    if (!has_input(bundle.manifest(), names::kAdjusted)) check_adjustments(fields, is_biased);
     set_sampling(fields, options);
+  }
   options.constraint = constraint_of(fields, bundle, settings.grammar_bytes);
 }
 

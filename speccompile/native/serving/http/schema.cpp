@@ -127,6 +127,10 @@ std::optional<Violation> of_keys(const Json& value, const Json& schema, const st
   for (const auto& [name, each] : schema["properties"].object())
     if (const Json* const own = value.find(name))
       if (std::optional<Violation> problem = first_problem(*own, each, inside + name)) return problem;
+  if (const Json* const others = schema.find("additionalProperties"))
+    for (const auto& [name, own] : value.object())
+      if (!schema["properties"].find(name))
+        if (std::optional<Violation> problem = first_problem(own, *others, inside + name)) return problem;
   return std::nullopt;
 }
 

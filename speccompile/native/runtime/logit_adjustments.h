@@ -1,0 +1,64 @@
+// The inputs `adjusted`, `biases` and `penalties`: what logit bias, frequency and presence penalty add to logits
+// (runtime/rounds/logit_adjustments.py).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "bound_graphs.h"
+#include "draft_parents.h"
+#include "slots.h"
+
+namespace spc {
+
+// Tokens of a sequence whose logits change: those with a bias, and, with a penalty, the new ones.
+class AdjustedTokens {
+ public:
+  // Lines of all nodes of a slot, [R, K] each, which are zeros.
+  struct Lines {
+    int64_t* tokens;
+    float *biases, *penalties;
+    int64_t rows, width;
+  };
+
+  explicit AdjustedTokens(const SequenceState& row);
+  // Count the new tokens of the sequence, as far as they are not counted yet. Return the number of tokens that are adjusted.
+  int64_t update();
+  // parents: of the nodes.
+  void write(const Lines& lines, const int64_t* drafts, size_t count, const std::vector<int64_t>& parents) const;
+
+ private:
+  void write_drafts(const Lines& lines, std::vector<int64_t>& tokens, const int64_t* drafts, size_t count, const std::vector<int64_t>& parents) const;
+  double penalty(int64_t count) const;
+
+  const SequenceState& row_;
+  const bool counts_;  // whether there are penalties
+  std::vector<int64_t> tokens_, times_;             // in their order in a line; times among the new tokens
+  std::unordered_map<int64_t, size_t> places_;  // token -> its place in a line
+  size_t read_ = 0;                                 // new tokens that are counted
+};
+
+// Writes the inputs before every run of the target. The drafts are known by then: behind a draft, it counts as written, so that the
+// target chooses what it would choose without drafts.
+class LogitAdjustments {
+ public:
+  LogitAdjustments(Engine& engine, const Manifest& manifest);
+  // Begin a sequence, whose new tokens count.
+  void admit(int64_t slot, const SequenceState& row);
+  void release(int64_t slot) { slots_.erase(slot); }
+  // Return the width of the inputs: 1, or a power of two if one of the slots that take tokens of this run is adjusted.
+  int64_t width(const SlotList& taking, int64_t logit_rows);
+  // Write the lines of the slots that take tokens of a run; those of other slots are not used.
+  void write(const VerifyPass& forward, const BoundGraphs& rounds, const SlotList& taking) const;
+
+ private:
+  Engine& engine_;
+  const Manifest& manifest_;
+  const int64_t most_;  // the largest width
+  const DraftParents parents_;
+  std::map<int64_t, AdjustedTokens> slots_;
+};
+
+}  // namespace spc
