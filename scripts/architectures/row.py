@@ -34,7 +34,7 @@ SOME = {
     ("float32",): "exact on CPUs in float32: windows of 2 to 10 tokens give equal bits, on one thread and two",
     (): "exact on CPUs in float32: windows of 2 to 5 tokens give equal bits, on one thread, at sizes of full registers",
 }
-"""The same for those that were looked at in float32 alone, and with fewer widths, and not again."""
+"""`Row.exact_in` -> the text for classes that were looked at in float32 alone, with all widths or with fewer."""
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,21 @@ class SamplingOption:
     """Rules of the field of HTTP requests as JSON Schema, where OpenAI's or vLLM's differ from these."""
 
 
+def _penalty_of_new_text(help_text: str) -> SamplingOption:
+    """Return the option of a penalty in OpenAI's range, which the host counts for tokens of the new text."""
+    return SamplingOption(
+        neutral=0.0,
+        is_input=False,
+        changes_greedy=True,
+        least=-2,
+        greatest=2,
+        expected="a number from -2 to 2",
+        hint="0 is none, more repeats less",
+        metavar="F",
+        help=help_text,
+    )
+
+
 SAMPLING_OPTIONS = {
     "temperature": SamplingOption(
         neutral=0.0,
@@ -101,27 +116,11 @@ SAMPLING_OPTIONS = {
         metavar="R",
         help="Above 1, makes tokens less likely that were there before; 1 is the default.",
     ),
-    "frequency_penalty": SamplingOption(
-        neutral=0.0,
-        is_input=False,
-        changes_greedy=True,
-        least=-2,
-        greatest=2,
-        expected="a number from -2 to 2",
-        hint="0 is none, more repeats less",
-        metavar="F",
-        help="Subtracted from the logit of a token once for each time that the new text has it; 0 is none.",
+    "frequency_penalty": _penalty_of_new_text(
+        "Subtracted from the logit of a token once for each time that the new text has it; 0 is none."
     ),
-    "presence_penalty": SamplingOption(
-        neutral=0.0,
-        is_input=False,
-        changes_greedy=True,
-        least=-2,
-        greatest=2,
-        expected="a number from -2 to 2",
-        hint="0 is none, more repeats less",
-        metavar="F",
-        help="Subtracted once from the logits of all tokens that the new text has; 0 is none.",
+    "presence_penalty": _penalty_of_new_text(
+        "Subtracted once from the logits of all tokens that the new text has; 0 is none."
     ),
     "seed": SamplingOption(
         kind="seed",

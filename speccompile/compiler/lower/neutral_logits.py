@@ -23,4 +23,4 @@ Allow (logits, allowed) => (possible)
 TEXTS = (ADJUST, ALLOW)
 
 SIGNATURES: dict[str, tuple[str, str, dict[str, str]]] = {"Adjust": ("F I F", "F", {}), "Allow": ("F B", "F", {})}
-"""As in `neutral`."""
+"""Operator -> its signature: see `neutral._SIGNATURES`."""

@@ -5,15 +5,15 @@
 namespace spc {
 namespace {
 
+bool has_penalty(const SamplingParams& sampling) { return sampling.frequency_penalty != 0 || sampling.presence_penalty != 0; }
+
+}  // namespace
+
 int64_t power_of_two(int64_t count) {
   int64_t width = 1;
   while (width < count) width *= 2;
   return width;
 }
-
-bool has_penalty(const SamplingParams& sampling) { return sampling.frequency_penalty != 0 || sampling.presence_penalty != 0; }
-
-}  // namespace
 
 AdjustedTokens::AdjustedTokens(const SequenceState& row) : row_(row), counts_(has_penalty(row.sampling)) {
   for (const auto& [token, bias] : row.sampling.logit_bias) {

@@ -13,6 +13,9 @@
 
 namespace spc {
 
+// Return the least of 1, 2, 4, .. that is not below `count`: a width of inputs, of which few kinds are wanted.
+int64_t power_of_two(int64_t count);
+
 // Tokens of a sequence whose logits change: those with a bias, and, with a penalty, the new ones.
 class AdjustedTokens {
  public:

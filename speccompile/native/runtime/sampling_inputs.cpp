@@ -3,16 +3,6 @@
 #include <algorithm>
 
 namespace spc {
-namespace {
-
-// 1, 2, 4, ..: the least that is not below `count`.
-int64_t power_of_two(int64_t count) {
-  int64_t width = 1;
-  while (width < count) width *= 2;
-  return width;
-}
-
-}  // namespace
 
 bool has_input(const Manifest& manifest, const std::string& name) {
   return std::any_of(manifest.graphs.begin(), manifest.graphs.end(), [&](const Graph& graph) { return graph.input(name) != nullptr; });

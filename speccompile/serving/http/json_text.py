@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from speccompile.serving.http.errors import RequestError
 
 _DEEPEST = 500
-"""Lists and objects around a value: as many as the runtime in C++ takes."""
+"""Maximum number of lists and objects around a value, that of the server in C++."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """Escape of one half of a surrogate pair, as JSON writes it."""
 
