@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <functional>
 #include <string>
 #include <vector>
@@ -27,13 +26,6 @@ constexpr int64_t kCountedDepth = 512, kCountedColumns = 64;
 constexpr int64_t kColdBytes = int64_t{384} << 20;  // of weights that are read in turn: more than caches hold
 constexpr int64_t kWindows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 25, 64};
 constexpr int64_t kCountedWindows[] = {1, 5, 25};
-
-// Of this thread: what others do in between is not counted, though they use the memory as well.
-double now() {
-  timespec time;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 // Memory in large pages where there are some. Any byte is a number here but in floats, so what fills it is said.
 class Memory {
@@ -148,9 +140,9 @@ const Kernels& path_named(const std::string& name) {
 double seconds_of_reading(const Memory& memory, int64_t bytes) {
   double best = 1e9;
   for (int pass = 0; pass < 5; ++pass) {
-    const double start = now();
+    const double start = thread_seconds();
     read_all(memory.as<uint8_t>(), bytes);
-    best = std::min(best, now() - start);
+    best = std::min(best, thread_seconds() - start);
   }
   return best;
 }
@@ -169,10 +161,10 @@ void print_times(const Kernels& kernels, double seconds) {
       int64_t at = 0;
       for (double used = 0; used < seconds || times.size() < 5;) {
         const int64_t together = std::min<int64_t>(count, 16);
-        const double start = now();
+        const double start = thread_seconds();
         for (int64_t i = 0; i < together; ++i, at = (at + 1) % count)
           kind.compute(kernels, rows, weights.as<uint8_t>() + at * each, {y.as<float>(), window, kColumns, nullptr});
-        times.push_back((now() - start) / static_cast<double>(together));
+        times.push_back((thread_seconds() - start) / static_cast<double>(together));
         used += times.back() * static_cast<double>(together);
       }
       std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2), times.end());

@@ -1,8 +1,8 @@
 #include "peaks.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
+#include <ctime>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -12,18 +12,14 @@ namespace {
 
 constexpr int64_t kTurns = 4'000'000;
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 // Products a second of a loop that makes so many a turn.
 template <class Loop>
 double best_rate(Loop loop, double products) {
   double best = 0;
   for (int pass = 0; pass < 5; ++pass) {
-    const double start = seconds();
+    const double start = thread_seconds();
     loop(kTurns);
-    best = std::max(best, products * static_cast<double>(kTurns) / (seconds() - start));
+    best = std::max(best, products * static_cast<double>(kTurns) / (thread_seconds() - start));
   }
   return best;
 }
@@ -66,6 +62,12 @@ void scalar_fma(int64_t turns) {
 }
 
 }  // namespace
+
+double thread_seconds() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 double products_a_second(const char* path, Peak peak) {
 #if defined(__x86_64__)

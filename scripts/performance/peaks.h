@@ -7,6 +7,9 @@
 // The instruction: of floats fused multiply and add; of bytes (unsigned by signed) and of halves of bytes what the path has.
 enum class Peak { kFloats, kBytes, kNibbles };
 
+// Processor time of this thread: what others do in between is not counted, though they use the memory as well.
+double thread_seconds();
+
 // Products a second on one core: the best of several passes.
 double products_a_second(const char* path, Peak peak);
 

@@ -68,11 +68,27 @@ SPC_INLINE void spread_nibbles(const uint8_t* p, float* y) {
     _mm256_storeu_ps(y + 16 * i + 8, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(halves[i], 8))));
   }
 }
-SPC_INLINE void load_pairs(const float* p, Vector& first, Vector& second) {
-  const __m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + kWidth);
+// The even floats of two vectors, then the odd ones; and back.
+SPC_INLINE void take_apart(Vector& first, Vector& second) {
+  const __m256 a = first.v, b = second.v;
   const auto in_order = [](__m256 x) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xd8)); };
   first.v = in_order(_mm256_shuffle_ps(a, b, 0x88));
   second.v = in_order(_mm256_shuffle_ps(a, b, 0xdd));
+}
+SPC_INLINE void put_together(Vector& first, Vector& second) {
+  const __m256 low = _mm256_unpacklo_ps(first.v, second.v), high = _mm256_unpackhi_ps(first.v, second.v);
+  first.v = _mm256_permute2f128_ps(low, high, 0x20);
+  second.v = _mm256_permute2f128_ps(low, high, 0x31);
+}
+SPC_INLINE void load_pairs(const float* p, Vector& first, Vector& second) {
+  first = load(p);
+  second = load(p + kWidth);
+  take_apart(first, second);
+}
+SPC_INLINE void load_apart(const uint16_t* p, Vector& even, Vector& odd) {
+  const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  even.v = _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
+  odd.v = _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(-65536)));
 }
 
 SPC_INLINE Vector fold(const Vector* rows) {
