@@ -113,7 +113,7 @@ CONSTANTS = {
     "speccompile.runtime.rounds.acceptance_rate": {
         "MEMORY": "kMemory", "LONG_MEMORY": "kLongMemory", "LARGEST_UNIT": "kLargestUnit",
         "PRIOR_WEIGHT": "kPriorWeight", "PRIOR_ACCEPTANCE": "kPriorAcceptance",
-    },
+    }, "speccompile.runtime.rounds.tree_acceptance": {"LEAST_NODES": "kLeastNodes", "NODES_GAIN": "kNodesGain"},
     "speccompile.runtime.rounds.speedup_model": {
         "WARM_UP_ROUNDS": "kWarmUpRounds", "MIN_TIMED_CATCH_UP": "kMinTimedCatchUp", "WIDTH_MARGIN": "kWidthMargin",
         "NEW_WIDTH_MARGIN": "kNewWidthMargin",

@@ -173,7 +173,7 @@ inline constexpr const char* kSavedGraph = "saved.onnx";
 
 // speccompile.runtime.round_times
 inline constexpr const char* kTimesFolder = "times";
-inline constexpr int64_t kTimesFormat = 1;
+inline constexpr int64_t kTimesFormat = 2;
 inline constexpr int64_t kTimesProcesses = 8;
 inline constexpr double kChangedTimes = 0.05;
 
@@ -182,7 +182,7 @@ inline constexpr const char* kVerifiedFolder = "verified";
 
 // speccompile.runtime.first_times
 inline constexpr double kTimingLimit = 0.1;
-inline constexpr int64_t kTimingRuns = 6;
+inline constexpr int64_t kTimingRuns = 7;
 inline constexpr double kSmallSeconds = 0.005;
 
 // speccompile.runtime.window_invariance
@@ -229,6 +229,10 @@ inline constexpr int64_t kLongMemory = 100;
 inline constexpr double kLargestUnit = 1000000.0;
 inline constexpr double kPriorWeight = 10.0;
 inline constexpr double kPriorAcceptance = 0.8;
+
+// speccompile.runtime.rounds.tree_acceptance
+inline constexpr int64_t kLeastNodes = 2;
+inline constexpr double kNodesGain = 1.15;
 
 // speccompile.runtime.rounds.speedup_model
 inline constexpr int64_t kWarmUpRounds = 1;

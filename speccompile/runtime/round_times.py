@@ -12,7 +12,7 @@ from speccompile.bundle.result_cache import ResultCache
 NAME = "times"
 """Folder of these records in the cache folder."""
 
-FORMAT = 1
+FORMAT = 2
 """Version of a record."""
 
 PROCESSES = 8

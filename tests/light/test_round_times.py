@@ -216,7 +216,7 @@ def test_nothing_is_kept_without_a_cache(cache, monkeypatch):
 
 
 def test_no_turn_begins_that_would_end_behind_the_limit(monkeypatch):
-    """Count turns of two ways with runs of a second: the first has a run of each, later ones have two."""
+    """Count turns of two ways with runs of a second: the first two have a run of each, later ones have two."""
     seconds = [0.0]
 
     def run() -> None:
@@ -225,4 +225,5 @@ def test_no_turn_begins_that_would_end_behind_the_limit(monkeypatch):
     monkeypatch.setattr(first_times, "perf_counter", lambda: seconds[0])
     monkeypatch.setattr(first_times, "clock", lambda *, on_device: lambda: seconds[0])
     assert first_times._seconds([[run], [run]], 9, 13.0) == [[1.0], [1.0]]
-    assert seconds == [2.0 + 4 + 4]  # 14 after one more
+    assert seconds == [2.0 + 2 + 4 + 4]  # 16 after one more
+    assert first_times._seconds([[run], [run]], 9, 3.0, least_turns=2) is None

@@ -25,7 +25,7 @@ ALL_KINDS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-PREPARED = ["verify", "verify", "draft"] + ["verify", "verify", *["verify", "draft"] * 2] * (MOST_RUNS - 1)
+PREPARED = ["verify", "verify", "draft"] * 2 + ["verify", "verify", *["verify", "draft"] * 2] * (MOST_RUNS - 2)
 """Runs of an opening that finds everything recorded: some of each graph and width, in turns (`first_times`)."""
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from dataclasses import dataclass, field
+from itertools import accumulate, takewhile
 from random import Random
 from typing import Any
 
@@ -11,12 +12,15 @@ import pytest
 from speccompile.bundle.acceptance import MeasuredAcceptance
 from speccompile.runtime.rounds.acceptance_rate import count_rounds
 from speccompile.runtime.rounds.adaptive_length import AdaptiveDraftLength
+from speccompile.runtime.rounds.tree_acceptance import accepted_by_width
 
 ACCEPTS = {
     "chain": {width: width - 1 for width in range(1, 6)},
     "long chain": {width: width - 1 for width in range(1, 14)},
     "tree": {1: 0, 25: 4},
+    "first nodes of a tree": {1: 0, 4: 1, 7: 2, 13: 3, 25: 4},
 }
+TREE_DEPTHS = {"first nodes of a tree": 5}
 SESSIONS = 25
 
 
@@ -80,7 +84,27 @@ def load(recorded: Recorded, rows: int, room: int, dice: Random) -> int:
     return rows
 
 
-def session(recorded: Recorded, accepts: dict[int, int], fused: bool, dice: Random) -> None:
+def accepted_of(
+    accepts: dict[int, int], width: int, rows: int, is_tree: bool, chance: float, dice: Random
+) -> list[int]:
+    """Return what `rows` sequences accept of a window: of a tree, of a path through nodes that are drawn."""
+    found = list[int]()
+    for _ in range(rows):
+        if is_tree:
+            widths = [each for each in sorted(accepts)[1:] if each <= width]
+            nodes = list(accumulate(dice.randrange(1, 6) for _ in range(5)))
+            found += accepted_by_width(
+                list(takewhile(lambda node: node < width and dice.random() < chance, nodes)), widths
+            )
+            continue
+        count = 0
+        while count < accepts[width] and dice.random() < chance:
+            count += 1
+        found.append(count)
+    return found
+
+
+def session(recorded: Recorded, accepts: dict[int, int], fused: bool, is_tree: bool, dice: Random) -> None:
     """Return generations of one session, as the loop makes them. Costs, rows and how far drafts can be trusted are
     drawn."""
     slope, draft, read = dice.choice([0.02, 0.1, 0.3]), dice.choice([0.05, 0.5, 2.0]), dice.choice([0.0, 0.005, 0.03])
@@ -109,19 +133,15 @@ def session(recorded: Recorded, accepts: dict[int, int], fused: bool, dice: Rand
                 recorded.tell("record_catch_up", behind, lost, lost)
             elif not fused:
                 recorded.tell("record_draft", recorded.timed("draft", seconds(draft)))
-            behind, accepted = 0, []
-            for _ in range(sum(dice.random() < found for _ in range(rows))):
-                count = 0
-                while count < accepts[width] and dice.random() < chance:
-                    count += 1
-                accepted.append(count)
-            verified = width if accepted else 1
+            behind, drafted = 0, sum(dice.random() < found for _ in range(rows))
+            verified = width if drafted else 1
+            accepted = accepted_of(accepts, width, drafted, is_tree, chance, dice)
             recorded.tell(
                 "record_verify",
                 verified,
                 recorded.timed(verified, seconds(1 + slope * (verified - 1))),
                 accepted,
-                rows - len(accepted),
+                rows - drafted,
             )
             taken += 1 + max(accepted, default=0)
 
@@ -135,18 +155,19 @@ def decisions_of(driver: str, events: list[dict[str, Any]]) -> list[Any]:
 @pytest.mark.parametrize("fused", [False, True], ids=["separate", "fused"])
 @pytest.mark.parametrize("kind", ACCEPTS)
 def test_it_decides_as_in_python(native_build, kind, fused):
-    accepts, events, decisions = ACCEPTS[kind], [], []
+    accepts, depth, events, decisions = ACCEPTS[kind], TREE_DEPTHS.get(kind, 0), [], []
     for seed in range(SESSIONS):
-        recorded = Recorded(AdaptiveDraftLength(accepts, fused=fused), [{"new": accepts, "fused": fused}])
+        policy = AdaptiveDraftLength(accepts, fused=fused, tree_depth=depth)
+        recorded = Recorded(policy, [{"new": accepts, "fused": fused, "tree_depth": depth}])
         if seed % 2:
-            recorded.expect(Random(seed), max(accepts.values()))
+            recorded.expect(Random(seed), depth or max(accepts.values()))
         if seed % 3:
             recorded.expect_times(Random(seed), accepts, 10.0 ** -(seed % 4))
-        session(recorded, accepts, fused, Random(seed))
+        session(recorded, accepts, fused, bool(depth), Random(seed))
         recorded.ask("measured_times")
         recorded.ask("estimated_speedup", [0, 1, max(accepts) - 1, 99], 7)
         events += recorded.events
         decisions += recorded.decisions
-    assert all(width in decisions for width in (1, max(accepts)))
+    assert all(width in decisions for width in ((*accepts,) if depth else (1, max(accepts))))
     assert any(isinstance(each, dict) for each in decisions)
     assert decisions_of(str(native_build / "adaptive_length_lines"), events) == decisions

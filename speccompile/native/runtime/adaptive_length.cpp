@@ -8,8 +8,8 @@
 
 namespace spc {
 
-AdaptiveDraftLength::AdaptiveDraftLength(std::map<int, int> accepts, bool fused)
-    : model_(std::move(accepts), fused), width_(model_.full), gap_(kFirstGap), waited_(kFirstGap), since_decision_(kDecisionRounds) {}
+AdaptiveDraftLength::AdaptiveDraftLength(std::map<int, int> accepts, bool fused, int tree_depth)
+    : model_(std::move(accepts), fused, tree_depth), width_(model_.full), gap_(kFirstGap), waited_(kFirstGap), since_decision_(kDecisionRounds) {}
 
 void AdaptiveDraftLength::expect(const MeasuredAcceptance& measured) { model_.acceptance.expect(measured); }
 
@@ -79,7 +79,8 @@ bool AdaptiveDraftLength::resumes(int64_t lag) {
     model_.acceptance.limit_weight(1);
     recent_loss_ = patience();
   }
-  width_ = model_.full;
+  // A round with all nodes of a tree may cost as much as several narrower ones; one that is a little wider shows whether it would pay.
+  width_ = model_.is_tree ? model_.wider(best) : model_.full;
   tried_ = paused_ = false;
   loss_since_resume_ = 0;
   since_decision_ = best == width_ ? 0 : kDecisionRounds;  // one round shows what all widths accept
@@ -110,12 +111,14 @@ void AdaptiveDraftLength::record_autoregressive(std::optional<double> seconds) {
 }
 
 void AdaptiveDraftLength::record_verify(int width, std::optional<double> seconds, const std::vector<int>& accepted, int without) {
+  const int limit = model_.accepts.at(width);
+  const size_t step = model_.is_tree ? static_cast<size_t>(std::max(1, limit)) : 1;  // numbers of a row, the last of this width
   int drafts = 0;
-  for (const int count : accepted) drafts += count;
-  const double tokens = 1 + drafts / (static_cast<double>(accepted.size()) + without);
+  for (size_t last = step - 1; last < accepted.size(); last += step) drafts += accepted[last];
+  const double tokens = 1 + drafts / (static_cast<double>(accepted.size() / step) + without);
   Times& times = model_.times().windows.at(width);
   if (seconds) times.add(*seconds);
-  model_.acceptance.add(accepted, model_.accepts.at(width), without);
+  model_.acceptance.add(accepted, limit, without);
   if (times.count) add_loss(times.typical - tokens * autoregressive());
   new_tokens_ += tokens;
   since_autoregressive_ += 1;

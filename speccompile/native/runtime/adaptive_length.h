@@ -41,7 +41,7 @@ class DraftLengthPolicy {
   // Record the time of a round without drafts.
   virtual void record_autoregressive(std::optional<double> seconds) = 0;
   // Record the time to verify a window of this width; in a fused graph it includes drafting. accepted: number of accepted
-  // drafts of every row that had any; without: number of rows without drafts.
+  // drafts of every row that had any, for trees see `Acceptance::add`; without: number of rows without drafts.
   virtual void record_verify(int width, std::optional<double> seconds, const std::vector<int>& accepted, int without) = 0;
   // Record the time to draft for the next round.
   virtual void record_draft(std::optional<double> seconds) = 0;
@@ -53,7 +53,7 @@ class DraftLengthPolicy {
 class AdaptiveDraftLength : public DraftLengthPolicy {
  public:
   // Arguments: see `SpeedupModel`.
-  AdaptiveDraftLength(std::map<int, int> accepts, bool fused);
+  AdaptiveDraftLength(std::map<int, int> accepts, bool fused, int tree_depth = 0);
 
   void expect(const MeasuredAcceptance& measured) override;
   void expect_times(const Json& times) override { model_.expect_times(times); }

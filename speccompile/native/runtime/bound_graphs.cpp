@@ -61,8 +61,8 @@ VerifyPass::VerifyPass(BoundGraphs& rounds, const Key& key)
     const auto& [from, to] = copies_.emplace_back(engine.host_view(copied.drafted, shape), engine.host_view(copied.buffer, shape));
     if (from.dtype != to.dtype) refuse(std::string(copied.drafted) + " has not the dtype of " + copied.buffer);
   }
-  if (const Tensor* const nodes = graph->output(names::kNodes)) nodes_ = engine.host_view(names::kNodes, nodes->concrete_shape(widths));
-  if (nodes_.data && nodes_.shape != Shape{rounds.manifest.batch_size, key.logit_rows}) refuse("nodes are not those of the window");
+  if (const Tensor* const each = graph->output(names::kNodes)) nodes = engine.host_view(names::kNodes, each->concrete_shape(widths));
+  if (nodes.data && nodes.shape != Shape{rounds.manifest.batch_size, key.logit_rows}) refuse("nodes are not those of the window");
   if (!key.logprobs) return;
   const Tensor* const tensor = graph->output(names::kLogits);
   const Shape shape = {key.rows.size(), key.logit_rows, rounds.manifest.vocabulary_size};
@@ -88,7 +88,7 @@ std::vector<const float*> VerifyPass::token_logits(size_t row, const int64_t* to
   std::vector<const float*> found;
   for (size_t i = 0; i < count; ++i) {
     const int64_t at = static_cast<int64_t>(i);
-    const int64_t node = nodes_.data && at < rows ? nodes_.ints()[static_cast<int64_t>(row) * rows + at] : at;
+    const int64_t node = nodes.data && at < rows ? nodes.ints()[static_cast<int64_t>(row) * rows + at] : at;
     if (node < 0 || node >= rows || tokens[i] < 0 || tokens[i] >= vocabulary)
       throw Error(Kind::kEngine, "the graph gave token " + std::to_string(tokens[i]) + " at node " + std::to_string(node), "build the bundle again");
     found.push_back(logits.floats() + (line * rows + node) * vocabulary);

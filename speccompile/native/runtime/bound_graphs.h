@@ -49,12 +49,12 @@ class VerifyPass {
   Run verify;
   bool has_run = false, has_drafted = false;  // at these sizes: a first run allocates memory and is slower
   Array window, path, logits;  // int64 [B, W], int64 [B, W + 1], float32 [rows, logit_rows, V] where it was bound with them
+  Array nodes;                 // of trees int64 [B, logit_rows]: the node before each new token of a slot
 
  private:
   BoundGraphs& rounds_;
   Run draft_;
   std::vector<std::pair<Array, Array>> copies_;
-  Array nodes_;
 };
 
 // Run of the drafter alone. path int64 [B, W + 1]: the tokens that it reads.
@@ -73,10 +73,11 @@ struct CatchUp {
 };
 
 // One run of the target. width: of the decoding window; prefill_tokens: most prompt tokens of a slot, 0 in a round; is_reread:
-// committed tokens that a drafter missed run again; is_first: no run had these sizes before.
+// committed tokens that a drafter missed run again; is_first: no run had these sizes before; nodes: of the pass.
 struct RunInfo {
   int64_t width, prefill_tokens;
   bool is_reread, is_first;
+  Array nodes;
 };
 
 // Counts of a bundle, and its bound graphs.

@@ -255,7 +255,7 @@ void DecodeLoop::run(const SlotSpans& parts, const SlotList& decoding, bool agai
   forward.has_run = true;
   note_written(forward);
   commit(forward, parts, begin, taking);
-  drafting_.record_verify(spent, begin, decoding, {width, fed, again, is_first});
+  drafting_.record_verify(spent, begin, decoding, {width, fed, again, is_first, forward.nodes});
   if (taking.size() < begin.size() || is_any_active(taking)) drafting_.prepare_next_windows(forward, begin, taking, active_slots(), fed);
 }
 

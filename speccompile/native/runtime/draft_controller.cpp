@@ -6,18 +6,10 @@
 #include <utility>
 
 #include "sampling_inputs.h"
+#include "tree_acceptance.h"
 
 namespace spc {
 namespace {
-
-// Return the number of drafts that a window of each width can accept, for the policy.
-std::map<int, int> accepted_by_width(const Manifest& manifest, int64_t full, bool on_device) {
-  std::map<int, int> accepts = {{1, 0}, {static_cast<int>(full), static_cast<int>(manifest.depth)}};
-  if (!manifest.is_chain() || on_device) return accepts;
-  accepts.clear();
-  for (int width = 1; width <= full; ++width) accepts[width] = width - 1;
-  return accepts;
-}
 
 bool is_kept(const Tensor& tensor) { return tensor.role == role::kState && tensor.buffer.rfind(kPersistentPrefix, 0) == 0; }
 
@@ -44,7 +36,7 @@ DraftController::DraftController(BoundGraphs& rounds, Seconds& seconds, Stopwatc
       watch_(watch),
       on_device_(on_device),
       draws_(rounds.manifest.sample),
-      is_chain_(rounds.manifest.is_chain()),
+      is_tree_(rounds.manifest.tree == tree::kDynamic && !on_device),
       fused_(rounds.graph(graph::kStep) != nullptr),
       pairs_(has_input(rounds.manifest, names::kPairs)),
       full_(rounds.manifest.tokens + 1) {
@@ -63,8 +55,8 @@ DraftController::DraftController(BoundGraphs& rounds, Seconds& seconds, Stopwatc
   // On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
   may_adapt = rounds.manifest.exact && !(fused_ && (on_device || (moves_on_ && has_own_cache_)));
   set_proposer({});
-  accepts_ = accepted_by_width(rounds.manifest, full_, on_device);
-  policy = std::make_unique<AdaptiveDraftLength>(accepts_, fused_);
+  widths = offered_widths(rounds.manifest, !on_device);
+  policy = std::make_unique<AdaptiveDraftLength>(widths, fused_, is_tree_ ? static_cast<int>(rounds.manifest.depth) : 0);
   drafted_ = rounds.engine.host_view(names::kWindow, {rounds.manifest.batch_size, full_});
   if (has_input(rounds.manifest, names::kParents)) parents_ = rounds.engine.host_view(names::kParents, drafted_.shape);
 }
@@ -111,7 +103,7 @@ int64_t DraftController::width(const SlotList& decoding, int64_t wanted) const {
   int64_t longest = 1;
   for (const Slot* const slot : decoding)
     if (slot->has_drafts) longest = std::max(longest, rounds_.n_total[slot->index]);
-  const bool can_truncate = is_chain_ || proposals_;  // a window may hold only the first of the drafts
+  const bool can_truncate = rounds_.manifest.is_chain() || is_tree_ || proposals_;  // a window may hold only the first of the drafts
   return can_truncate || longest == 1 ? std::min(wanted, longest) : full_;
 }
 
@@ -152,12 +144,20 @@ void DraftController::record_verify(double seconds, const SlotStarts& begin, con
   const std::optional<double> timed = run.is_first ? std::nullopt : std::optional<double>(seconds);
   record_batch_size(decoding);
   if (adaptive_width_ == 1) return policy->record_autoregressive(timed);
-  std::vector<int> accepted;
-  for (const Slot* const slot : decoding)
-    if (slot->sequence->draft_lengths.back()) accepted.push_back(static_cast<int>(slot->sequence->path_lengths.back() - 1));
   // A host's tree has as many nodes as it found: its width may be none of those that are timed.
-  const int width = static_cast<int>(accepts_.count(static_cast<int>(run.width)) ? run.width : full_);
-  policy->record_verify(width, timed, accepted, static_cast<int>(decoding.size() - accepted.size()));
+  const int width = static_cast<int>(widths.count(static_cast<int>(run.width)) ? run.width : full_);
+  std::vector<int> accepted;
+  int without = 0;
+  for (const Slot* const slot : decoding) {
+    const int64_t count = slot->sequence->path_lengths.back() - 1;
+    if (!slot->sequence->draft_lengths.back())
+      ++without;
+    else if (!is_tree_)
+      accepted.push_back(static_cast<int>(count));
+    else
+      append_accepted_by_width(accepted, run.nodes.ints() + slot->index * run.nodes.shape[1] + 1, count, widths, width);
+  }
+  policy->record_verify(width, timed, accepted, without);
 }
 
 void DraftController::prepare_next_windows(VerifyPass& forward, const SlotStarts& begin, const SlotList& taking, const SlotList& present,

@@ -73,6 +73,8 @@ class DraftController {
   bool catches_up_alone = false;
   // True if the draft length adapts where that changes no token.
   bool may_adapt = false;
+  // Widths of windows that the policy chooses from, see `offered_widths`.
+  std::map<int, int> widths;
   std::unique_ptr<DraftLengthPolicy> policy;
 
  private:
@@ -93,10 +95,9 @@ class DraftController {
   BoundGraphs& rounds_;
   Seconds& seconds_;
   Stopwatch& watch_;
-  const bool on_device_, draws_, is_chain_, fused_, pairs_;
+  const bool on_device_, draws_, is_tree_, fused_, pairs_;
   const int64_t full_;
   std::optional<HostDrafts> proposals_;  // if no graph drafts, or the host may replace its drafts
-  std::map<int, int> accepts_;           // window width -> drafts that it can accept, for the policy
   bool has_own_cache_ = false;         // the drafter has its own states; one that reads only the target's never lags
   bool has_persistent_state_ = false;  // it has states that outlive a generation and may be stale
   bool moves_on_ = false;              // the target cannot read a token twice: it has recurrent states or rings

@@ -1,6 +1,9 @@
 #include "first_times.h"
 
+#include <cstddef>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,26 +17,32 @@ namespace {
 
 using Way = std::vector<std::function<void()>>;
 
-// Return the seconds at the end of the next turn, after turns with `timed` timed rounds: a turn but the first has two rounds.
-double end_of_next(double spent, int64_t timed) { return spent + 2 * spent / static_cast<double>(2 * timed - 1); }
+// Return the seconds at the end of the next turn, after `turns` turns: the third and later ones have two rounds. first: seconds of
+// the first, whose runs allocate memory.
+double end_of_next(double spent, double first, int64_t turns) {
+  return turns == 1 ? 2 * spent : spent + 2 * (spent - first) / static_cast<double>(2 * turns - 3);
+}
 
 // Return the typical seconds of each graph run, on the clock of rounds, in up to `runs` timed rounds, which end after `limit`
-// seconds. ways: the ways to decode, each as the graph runs of a round. The first round of a way counts only if it is the only one.
+// seconds; none if that ends before `least_turns`. ways: the ways to decode, each as the graph runs of a round.
 //
-// Ways take turns: a process begins with cold caches, which would make the one that is timed first seem slow. And in its turn a way
-// runs a round before one is timed: in use rounds follow rounds of their kind, whose weights a cache may hold. A round of a
+// The first round of a way counts only if there is time for no other: it allocates. Ways take turns: a process begins with cold
+// caches, which would make the one that is timed first seem slow. And from the third turn on a way runs a round before one is timed,
+// and what was timed before counts no more: in use rounds follow rounds of their kind, whose weights a cache may hold. A round of a
 // target that fits into one would seem half as long again behind a round with drafts.
-std::vector<double> seconds_of(const std::vector<Way>& ways, int64_t runs, double limit) {
+std::vector<double> seconds_of(const std::vector<Way>& ways, int64_t runs, double limit, int64_t least_turns) {
   const Clock now = clock(false);
   const double begun = wall_seconds();
+  double first = 0;
+  int64_t turns = 0;
   std::vector<std::vector<Times>> times;
-  for (int64_t timed = 0; timed == 0 || (timed < runs && end_of_next(wall_seconds() - begun, timed) < limit); ++timed) {
-    if (timed < 2) {
+  for (; turns == 0 || (turns < runs && end_of_next(wall_seconds() - begun, first, turns) < limit); ++turns) {
+    if (turns < 3) {
       times.clear();
       for (const Way& way : ways) times.emplace_back(way.size());
     }
     for (size_t kind = 0; kind < ways.size(); ++kind) {
-      if (timed)
+      if (turns > 1)
         for (const auto& run : ways[kind]) run();
       for (size_t part = 0; part < ways[kind].size(); ++part) {
         const double start = now();
@@ -41,18 +50,20 @@ std::vector<double> seconds_of(const std::vector<Way>& ways, int64_t runs, doubl
         times[kind][part].add(now() - start);
       }
     }
+    if (!turns) first = wall_seconds() - begun;
   }
   std::vector<double> seconds;
+  if (turns < least_turns) return seconds;
   for (const auto& way : times)
     for (const Times& found : way) seconds.push_back(found.typical);
   return seconds;
 }
 
 // Return what rounds of one sequence cost, in seconds, in the form of `SpeedupModel::measured_times`; nullopt for a bundle
-// whose draft length does not adapt.
+// whose draft length does not adapt, and if there is time for fewer turns: first runs tell less than a record.
 //
 // The runs write their rows behind the committed length of every slot.
-std::optional<Json> measure_times(DecodeLoop& loop) {
+std::optional<Json> measure_times(DecodeLoop& loop, int64_t least_turns) {
   BoundGraphs& rounds = loop.rounds();
   const bool is_fused = rounds.graph(graph::kStep), has_draft = !is_fused && rounds.graph(graph::kDraft);
   const int64_t full = rounds.manifest.tokens + 1;
@@ -73,11 +84,23 @@ std::optional<Json> measure_times(DecodeLoop& loop) {
   };
   std::vector<Way> ways{{verify(1, single)}, {verify(full, window)}};
   if (has_draft) ways[1].emplace_back([&window] { window.draft()(); });
-  const std::vector<double> seconds = seconds_of(ways, kTimingRuns, kTimingLimit);
+  // Drafting is a part of a fused round, so that those of other widths do not lie between the two.
+  const std::map<int, int>& widths = loop.drafting().widths;
+  const int narrow = is_fused && widths.size() > 2 ? std::next(widths.begin(), static_cast<std::ptrdiff_t>(widths.size() / 2))->first : 0;
+  if (narrow) {
+    VerifyPass& between = rounds.forward({narrow, narrow, 1, 1, true, false, false, rows});
+    ways.push_back({verify(narrow, between)});
+    between.has_run = true;
+  }
+  const std::vector<double> seconds = seconds_of(ways, kTimingRuns, kTimingLimit, least_turns);
   single.has_run = window.has_run = true;
   window.has_drafted = has_draft;
+  if (seconds.empty()) return std::nullopt;
+  Json::Object windows;
+  if (narrow) windows.emplace_back(std::to_string(narrow), seconds.back());
+  windows.emplace_back(std::to_string(full), seconds[1]);
   return Json(Json::Object{{"autoregressive", seconds[0]},
-                           {"windows", Json::Object{{std::to_string(full), seconds[1]}}},
+                           {"windows", windows},
                            {"drafting", has_draft ? seconds[2] : 0.0},
                            {"catch_up", 0.0}});
 }
@@ -86,7 +109,7 @@ std::optional<Json> measure_times(DecodeLoop& loop) {
 
 void prepare_rounds(DecodeLoop& loop, RecordedTimes& times) {
   const std::optional<Json> known = times.known();
-  if (!known || (*known)["autoregressive"].number() <= kSmallSeconds) times.begin(measure_times(loop));
+  if (!known || (*known)["autoregressive"].number() <= kSmallSeconds) times.begin(measure_times(loop, known ? 2 : 1));
   const std::optional<Json>& start = known ? known : times.known();  // measurements of other processes tell more than a few runs here
   if (start) loop.drafting().policy->expect_times(*start);
 }

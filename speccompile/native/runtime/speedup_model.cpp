@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 
 #include "../contract_table.h"
 
@@ -68,110 +69,12 @@ double RoundTimes::at(double width) const {
   return std::max(start + slope * (width - from), start * std::min(1.0, width));
 }
 
-AcceptanceCounts::AcceptanceCounts(int depth, double memory)
-    : tried(static_cast<size_t>(depth)), accepted(static_cast<size_t>(depth)), growth_(1 / (1 - 1 / memory)) {}
-
-void AcceptanceCounts::add(const std::vector<int>& drafts, int limit, int without) {
-  unit *= growth_;
-  for (const int count : drafts) {
-    for (size_t depth = 0; depth < static_cast<size_t>(count); ++depth) {
-      tried[depth] += unit;
-      accepted[depth] += unit;
-    }
-    if (count < limit) tried[static_cast<size_t>(count)] += unit;
-  }
-  rows += (static_cast<double>(drafts.size()) + without) * unit;
-  rounds += unit;
-  if (!drafts.empty()) {
-    rows_with += static_cast<double>(drafts.size()) * unit;
-    rounds_with += unit;
-  }
-  if (unit > kLargestUnit) {
-    scale(1 / unit);
-    unit = 1;
-  }
-}
-
-void AcceptanceCounts::scale(double factor) {
-  for (double& count : tried) count *= factor;
-  for (double& count : accepted) count *= factor;
-  rows *= factor;
-  rows_with *= factor;
-  rounds *= factor;
-  rounds_with *= factor;
-}
-
-Acceptance::Acceptance(int depth) : here_(depth, kMemory), everywhere_(depth, kLongMemory) {}
-
-void Acceptance::add(const std::vector<int>& accepted, int limit, int without) {
-  here_.add(accepted, limit, without);
-  everywhere_.add(accepted, limit, without);
-}
-
-void Acceptance::expect(const MeasuredAcceptance& measured) {
-  const double factor = std::min(1.0, static_cast<double>(kLongMemory) / static_cast<double>(measured.rounds));
-  for (size_t depth = 0; depth < measured.tried.size(); ++depth) {
-    everywhere_.tried[depth] = factor * static_cast<double>(measured.tried[depth]);
-    everywhere_.accepted[depth] = factor * static_cast<double>(measured.accepted[depth]);
-  }
-  everywhere_.rows = everywhere_.rounds = factor * static_cast<double>(measured.rounds);
-  everywhere_.rows_with = everywhere_.rounds_with = factor * static_cast<double>(measured.drafted);
-  everywhere_.unit = 1;
-}
-
-// Return the expected new tokens with at most 0, 1, .. accepted drafts. unit: the weight of a round.
-static std::vector<double> expected_tokens(double unit, const std::vector<double>& accepted, const std::vector<double>& tried) {
-  double chance = kPriorAcceptance, reached = 1;
-  std::vector<double> found{1.0};
-  for (size_t depth = 0; depth < tried.size(); ++depth) {
-    chance = (accepted[depth] + chance * unit) / (tried[depth] + unit);
-    reached *= chance;
-    found.push_back(found.back() + reached);
-  }
-  return found;
-}
-
-void Acceptance::limit_weight(double rounds) {
-  if (here_.rounds > rounds * here_.unit) here_.scale(rounds * here_.unit / here_.rounds);
-}
-
-double Acceptance::weight() const {
-  if (everywhere_.rounds == 0) return 0;
-  const double weight =
-      kPriorWeight / (1 + here_.rounds / here_.unit / kPriorWeight) / (everywhere_.rounds / everywhere_.unit);
-  return std::min(1.0, weight) * here_.unit / everywhere_.unit;
-}
-
-void Acceptance::halve() { here_.scale(0.5); }
-
-std::vector<double> Acceptance::tokens() const {
-  const double weight = this->weight();
-  std::vector<double> accepted = here_.accepted, tried = here_.tried;
-  for (size_t depth = 0; depth < tried.size(); ++depth) {
-    accepted[depth] += weight * everywhere_.accepted[depth];
-    tried[depth] += weight * everywhere_.tried[depth];
-  }
-  return expected_tokens(here_.unit, accepted, tried);
-}
-
-std::vector<double> Acceptance::usual_tokens() const {
-  return expected_tokens(everywhere_.unit, everywhere_.accepted, everywhere_.tried);
-}
-
-double Acceptance::rows() const {
-  const double weight = this->weight();
-  return (here_.rows_with + weight * everywhere_.rows_with + here_.unit) /
-         (here_.rows + weight * everywhere_.rows + here_.unit);
-}
-
-double Acceptance::rounds() const {
-  const double weight = this->weight();
-  return (here_.rounds_with + weight * everywhere_.rounds_with + here_.unit) /
-         (here_.rounds + weight * everywhere_.rounds + here_.unit);
-}
-
-SpeedupModel::SpeedupModel(std::map<int, int> drafts, bool fused)
-    : accepts(std::move(drafts)), full(accepts.rbegin()->first), acceptance(accepts.at(full)), fused_(fused) {
+SpeedupModel::SpeedupModel(std::map<int, int> drafts, bool fused, int tree_depth)
+    : accepts(std::move(drafts)),
+      full(accepts.rbegin()->first),
+      is_tree(tree_depth > 0),
+      acceptance(is_tree ? Acceptance(accepts.at(full), std::next(accepts.begin())->first - 1, tree_depth) : Acceptance(accepts.at(full))),
+      fused_(fused) {
   set_batch_size(1);
 }
 
@@ -270,6 +173,11 @@ std::pair<double, int> SpeedupModel::best(int current) const {
   return {best * times_->autoregressive.typical, found};
 }
 
+int SpeedupModel::wider(int width) const {
+  const auto next = accepts.upper_bound(width);
+  return next == accepts.end() ? full : next->first;
+}
+
 double SpeedupModel::usual_gain() const {
   const double tokens = acceptance.usual_tokens()[static_cast<size_t>(accepts.at(full))];
   return tokens * times_->autoregressive.typical / seconds().at(full);
@@ -299,28 +207,36 @@ std::optional<double> SpeedupModel::estimated_speedup(const std::vector<int64_t>
 
 std::map<int, double> SpeedupModel::seconds() const { return seconds_of(*times_); }
 
-std::map<int, double> SpeedupModel::seconds_of(const RoundTimes& costs) const {
-  const std::map<int, Times>& windows = costs.windows;
+// Return the seconds of all widths on lines through the timed ones, ascending. The first line reaches below the first of them;
+// beyond the last the seconds stay the same.
+static std::map<int, double> on_lines(const std::vector<std::pair<int, double>>& timed, const std::map<int, Times>& windows) {
   std::map<int, double> found;
-  if (fused_) {
-    for (const auto& [width, times] : windows) found[width] = (times.count ? times : windows.at(full)).typical;
-    return found;
+  size_t place = 0;
+  for (const auto& each : windows) {
+    const int width = each.first;
+    while (place + 2 < timed.size() && width >= timed[place + 1].first) ++place;
+    const auto [low, seconds] = timed[place];
+    const auto [high, more] = timed[std::min(place + 1, timed.size() - 1)];
+    found[width] = width >= high ? more : seconds + (more - seconds) / std::max(1, high - low) * (width - low);
   }
-  int before = 1;
-  double seconds = costs.autoregressive.typical;
-  const double drafting = costs.drafting.typical;
-  std::vector<int> between;
-  for (const auto& [width, times] : windows) {
-    between.push_back(width);
-    if (width > 1 && times.count) {
-      const double slope = (times.typical - seconds) / (width - before);
-      for (const int other : between) found[other] = drafting + seconds + slope * (other - before);
-      before = width;
-      seconds = times.typical;
-      between.clear();
-    }
+  return found;
+}
+
+std::map<int, double> SpeedupModel::seconds_of(const RoundTimes& costs) const {
+  const double single = costs.autoregressive.typical;
+  std::vector<std::pair<int, double>> timed;
+  if (!fused_) timed.emplace_back(1, single);
+  for (const auto& [width, times] : costs.windows)
+    if (width > 1 && times.count) timed.emplace_back(width, times.typical);
+  if (timed.empty()) timed.emplace_back(full, costs.windows.at(full).typical);
+  std::map<int, double> found = on_lines(timed, costs.windows);
+  // Drafting is a part of fused rounds, so that the lines do not begin at a round without.
+  for (auto& [width, seconds] : found) {
+    if (!fused_)
+      seconds = costs.drafting.typical + seconds;
+    else if (width < timed.front().first)
+      seconds = std::max(single, seconds);
   }
-  for (const int width : between) found[width] = drafting + seconds;
   return found;
 }
 

@@ -15,7 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "../bundle/acceptance.h"
+#include "../json.h"
+#include "acceptance_rate.h"
 
 namespace spc {
 
@@ -66,62 +67,13 @@ struct RoundTimes {
   double at(double width) const;
 };
 
-// Counts of drafts tried and accepted at each depth after accepted predecessors, and of rows and rounds, in total and with
-// drafts. Recent rounds weigh most: a round weighs `unit`, which grows, and all counts are multiples of it.
-class AcceptanceCounts {
- public:
-  // memory: number of rounds that count, with decaying weight.
-  AcceptanceCounts(int depth, double memory);
-  // See `Acceptance::add`. drafts: number of accepted drafts of every row that had any.
-  void add(const std::vector<int>& drafts, int limit, int without);
-  void scale(double factor);
-
-  std::vector<double> tried, accepted;
-  double rows = 0, rows_with = 0, rounds = 0, rounds_with = 0, unit = 1;
-
- private:
-  double growth_;
-};
-
-// Acceptance rate at each depth after accepted predecessors: of the current text, mixed with all texts while little is known
-// of it.
-//
-// The prior of a rarely reached depth is the depth before it.
-class Acceptance {
- public:
-  explicit Acceptance(int depth);
-
-  // Add one round. accepted: number of accepted drafts of every row that had any; limit: maximum that a row could accept;
-  // without: number of rows without drafts.
-  void add(const std::vector<int>& accepted, int limit, int without);
-  // Set a prior before anything is known here: it counts like rounds of other texts, at most LONG_MEMORY of them.
-  void expect(const MeasuredAcceptance& measured);
-  // Limit the weight of what is known of the text to this number of rounds.
-  void limit_weight(double rounds);
-  // Let what is known of the text count half: it has gone on without drafts.
-  void halve();
-  // Return the expected tokens of a row with drafts if at most 0, 1, .. of them can be accepted.
-  std::vector<double> tokens() const;
-  // Return the same for a text of which nothing is known.
-  std::vector<double> usual_tokens() const;
-  // Return the share of rows that have drafts.
-  double rows() const;
-  // Return the share of rounds in which any row has drafts.
-  double rounds() const;
-
- private:
-  // Return the factor that takes counts of all texts to those of the current one: a round's weight over its unit.
-  double weight() const;
-
-  AcceptanceCounts here_, everywhere_;
-};
-
 // Cost of rounds of every width on an engine, and their expected tokens in the current text.
 class SpeedupModel {
  public:
   // drafts: width of a window -> drafts that it can accept, from {1: 0} on. fused: rounds draft as they verify, and the
-  // times of `windows` hold both.
-  SpeedupModel(std::map<int, int> drafts, bool fused);
+  // times of `windows` hold both. tree_depth: of trees whose first nodes may be verified alone; 0 if there are none. Then `drafts`
+  // has the number of each width, from {1: 0} on.
+  SpeedupModel(std::map<int, int> drafts, bool fused, int tree_depth);
   SpeedupModel(const SpeedupModel&) = delete;
   SpeedupModel& operator=(const SpeedupModel&) = delete;
 
@@ -144,6 +96,8 @@ class SpeedupModel {
   bool is_known() const;
   // Return the speedup at the best width, and this width: the current one unless another is clearly better.
   std::pair<double, int> best(int current) const;
+  // Return the next width above this one, or the full width.
+  int wider(int width) const;
   // See `DraftLengthPolicy`. Both sides have the times that were expected, or else those measured in this process, in which
   // rounds without drafts are few: a single slow one would show a speedup that is none.
   std::optional<double> estimated_speedup(const std::vector<int64_t>& draft_lengths, int64_t new_tokens) const;
@@ -159,6 +113,7 @@ class SpeedupModel {
 
   const std::map<int, int> accepts;
   const int full;
+  const bool is_tree;
   Acceptance acceptance;
 
  private:

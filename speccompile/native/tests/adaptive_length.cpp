@@ -1,5 +1,5 @@
 // Answers what the pace decides, for tests/native/test_native_pace.py to compare with Python's. Reads one JSON object a line:
-// {"new": {width: drafts, ..}, "fused": bool}, then calls of the policy by its methods' names, with their arguments:
+// {"new": {width: drafts, ..}, "fused": bool, "tree_depth": n}, then calls of the policy by its methods' names, with their arguments:
 // {"begin": [prompt, room]}, {"next_width": lag}, {"record_verify": [width, seconds, [accepted, ..], without]}, ..
 #include "../runtime/adaptive_length.h"
 
@@ -18,7 +18,7 @@ using spc::Json;
 std::unique_ptr<spc::AdaptiveDraftLength> make(const Json& event) {
   std::map<int, int> accepts;
   for (const auto& [width, drafts] : event["new"].object()) accepts[std::stoi(width)] = static_cast<int>(drafts.integer());
-  return std::make_unique<spc::AdaptiveDraftLength>(std::move(accepts), event["fused"].boolean());
+  return std::make_unique<spc::AdaptiveDraftLength>(std::move(accepts), event["fused"].boolean(), static_cast<int>(event["tree_depth"].integer()));
 }
 
 // Null: the first run of its sizes, which is not timed.

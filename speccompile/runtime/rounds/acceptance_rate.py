@@ -34,7 +34,7 @@ class AcceptanceCounts:
 
     def add(self, accepted: Sequence[int], limit: int, without: int) -> None:
         """See `Acceptance.add`."""
-        self.unit *= self._growth
+        self._add_round(len(accepted), without)
         unit, tried = self.unit, self.tried
         for count in accepted:
             for depth in range(count):
@@ -42,13 +42,19 @@ class AcceptanceCounts:
                 self.accepted[depth] += unit
             if count < limit:
                 tried[count] += unit
-        self.rows += (len(accepted) + without) * unit
-        self.rounds += unit
-        if accepted:
-            self.rows_with += len(accepted) * unit
-            self.rounds_with += unit
-        if unit > LARGEST_UNIT:
-            self.scale(1 / unit)
+        self._rescale()
+
+    def _add_round(self, rows_with: int, without: int) -> None:
+        self.unit *= self._growth
+        self.rows += (rows_with + without) * self.unit
+        self.rounds += self.unit
+        if rows_with:
+            self.rows_with += rows_with * self.unit
+            self.rounds_with += self.unit
+
+    def _rescale(self) -> None:
+        if self.unit > LARGEST_UNIT:
+            self.scale(1 / self.unit)
             self.unit = 1.0
 
     def scale(self, factor: float) -> None:
@@ -126,7 +132,7 @@ class Acceptance:
     def tokens(self) -> list[float]:
         """Return the expected new tokens of a sequence with drafts, if at most 0, 1, .. of them can be accepted."""
         here, everywhere, weight = self._count()
-        return _tokens(
+        return self._expected(
             here.unit,
             [a + weight * b for a, b in zip(here.accepted, everywhere.accepted, strict=True)],
             [a + weight * b for a, b in zip(here.tried, everywhere.tried, strict=True)],
@@ -135,7 +141,7 @@ class Acceptance:
     def usual_tokens(self) -> list[float]:
         """Return what `tokens` returns for a text of which nothing is known."""
         _, everywhere, _ = self._count()
-        return _tokens(everywhere.unit, everywhere.accepted, everywhere.tried)
+        return self._expected(everywhere.unit, everywhere.accepted, everywhere.tried)
 
     @property
     def rows(self) -> float:
@@ -151,12 +157,11 @@ class Acceptance:
         with_drafts = here.rounds_with + weight * everywhere.rounds_with + here.unit
         return with_drafts / (here.rounds + weight * everywhere.rounds + here.unit)
 
-
-def _tokens(unit: float, accepted: Sequence[float], tried: Sequence[float]) -> list[float]:
-    """Return the expected new tokens with at most 0, 1, .. accepted drafts. unit: the weight of a round."""
-    chance, reached, found = PRIOR_ACCEPTANCE, 1.0, [1.0]
-    for kept, seen in zip(accepted, tried, strict=True):
-        chance = (kept + chance * unit) / (seen + unit)
-        reached *= chance
-        found.append(found[-1] + reached)
-    return found
+    def _expected(self, unit: float, accepted: Sequence[float], tried: Sequence[float]) -> list[float]:
+        """Return the expected new tokens with at most 0, 1, .. accepted drafts. unit: the weight of a round."""
+        chance, reached, found = PRIOR_ACCEPTANCE, 1.0, [1.0]
+        for kept, seen in zip(accepted, tried, strict=True):
+            chance = (kept + chance * unit) / (seen + unit)
+            reached *= chance
+            found.append(found[-1] + reached)
+        return found

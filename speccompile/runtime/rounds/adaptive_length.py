@@ -104,8 +104,8 @@ class DraftLengthPolicy(Protocol):
 
     def record_verify(self, width: int, seconds: float | None, accepted: Sequence[int], without: int) -> None:
         """Record the time that a round took to verify a window of `width` tokens; with a fused drafter it includes
-        drafting. accepted: number of accepted drafts of every sequence that had drafts; without: number of sequences
-        without drafts."""
+        drafting. accepted: number of accepted drafts of every sequence that had drafts, for trees see
+        `TreeAcceptance.add`; without: number of sequences without drafts."""
         ...
 
     def record_draft(self, seconds: float | None) -> None:
@@ -121,9 +121,9 @@ class DraftLengthPolicy(Protocol):
 class AdaptiveDraftLength:
     """Draft-length policy by measured times. Times and a little of the gain carry over to the next generation."""
 
-    def __init__(self, accepts: Mapping[int, int], *, fused: bool = False) -> None:
+    def __init__(self, accepts: Mapping[int, int], *, fused: bool = False, tree_depth: int = 0) -> None:
         """Take the arguments of `SpeedupModel`."""
-        self._model = SpeedupModel(accepts, fused=fused)
+        self._model = SpeedupModel(accepts, fused=fused, tree_depth=tree_depth)
         self._width = self._model.full
         self._paused = self._tried = self._on_trial = False
         self._gap = self._waited = FIRST_GAP
@@ -230,7 +230,10 @@ class AdaptiveDraftLength:
         if not pays:
             self._model.acceptance.limit_weight(1)
             self._recent_loss = self._patience
-        self._width, self._tried, self._paused, self._loss_since_resume = self._model.full, False, False, 0.0
+        # A round with all nodes of a tree may cost as much as several narrower ones; one that is a little wider shows
+        # whether it would pay.
+        self._width = self._model.wider(width) if self._model.is_tree else self._model.full
+        self._tried, self._paused, self._loss_since_resume = False, False, 0.0
         self._since_decision = 0 if width == self._width else DECISION_ROUNDS  # one round shows what all widths accept
         return True
 
@@ -306,8 +309,10 @@ class AdaptiveDraftLength:
             if not width:
                 self._add_loss(times.typical)
                 continue
-            tokens = 1 + sum(accepted) / (len(accepted) + without)
-            model.acceptance.add(accepted, model.accepts[width], without)
+            limit = model.accepts[width]
+            drafts = accepted[limit - 1 :: limit or 1] if model.is_tree else accepted
+            tokens = 1 + sum(drafts) / (len(drafts) + without)
+            model.acceptance.add(accepted, limit, without)
             if times.count:
                 self._add_loss(times.typical - tokens * single)
             self._new_tokens += tokens

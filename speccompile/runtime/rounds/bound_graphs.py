@@ -28,12 +28,14 @@ class CatchUp(NamedTuple):
 
 class RunInfo(NamedTuple):
     """One run of the target. width: of the decoding window; prefill_tokens: most prompt tokens of a slot, 0 in a round;
-    is_reread: committed tokens that a drafter missed run again; is_first: no run had these sizes before."""
+    is_reread: committed tokens that a drafter missed run again; is_first: no run had these sizes before; nodes: of
+    trees int64 [B, R], the node before each new token of a slot."""
 
     width: int
     prefill_tokens: int
     is_reread: bool
     is_first: bool
+    nodes: Array | None = None
 
 
 class BoundGraphs:
@@ -129,7 +131,7 @@ class VerifyPass:
             for name in NEXT_ROUND_INPUTS
             if name in shapes
         ]
-        self._nodes = engine.host_view("nodes", shapes["nodes"]) if "nodes" in shapes else None
+        self.nodes = engine.host_view("nodes", shapes["nodes"]) if "nodes" in shapes else None
         # An optional output belongs to one run: it has lines only for the batch slots of that run.
         self.logits = engine.host_view("logits", (len(rows), *shapes["logits"][1:])) if logprobs else None
         """float32 [rows, logit_rows, V]; None if the run was bound without logits."""
@@ -155,7 +157,7 @@ class VerifyPass:
         """Return float32 [count, V]: the logits before each of a slot's new tokens of this round."""
         assert self.logits is not None, "the round was bound without logits"
         logits: Array = self.logits[index - self.rows.start]
-        return logits[self._nodes[index, :count] if self._nodes is not None else slice(count)]
+        return logits[self.nodes[index, :count] if self.nodes is not None else slice(count)]
 
 
 Stop = Callable[[int, int], int]

@@ -271,7 +271,7 @@ class DecodeLoop(HeldTexts):
         if self.rings:
             self.note_written(forward.rows, self.rounds.length.tolist(), forward.window.shape[1])
         self._commit(forward, parts, begin)
-        self.drafting.record_verify(seconds, begin, decoding, RunInfo(width, fed, again, is_first))
+        self.drafting.record_verify(seconds, begin, decoding, RunInfo(width, fed, again, is_first, forward.nodes))
         if not taking or any(slot.sequence.is_active for slot in taking) or len(slots) > len(taking):
             self.drafting.prepare_next_windows(forward, begin, taking, self._active_slots(), fed)
 

@@ -22,6 +22,7 @@ from speccompile.runtime.rounds.adaptive_length import AdaptiveDraftLength, Draf
 from speccompile.runtime.rounds.bound_graphs import BoundGraphs, RunInfo, VerifyPass, right_aligned_chunks
 from speccompile.runtime.rounds.host_drafts import HostDrafts
 from speccompile.runtime.rounds.slots import Slot, slot_range
+from speccompile.runtime.rounds.tree_acceptance import accepted_by_width, offered_widths
 from speccompile.runtime.stopwatch import Stopwatch
 from speccompile.tree import chain
 
@@ -45,8 +46,8 @@ class DraftController:
         """seconds: dict to which drafting adds its time. watch: the loop's. on_device: the engine runs on a GPU, where
         narrow windows cost as much as wide ones. proposals: host drafts, which replace the graph's where found."""
         self._rounds, self._seconds, self._watch, self._proposals = rounds, seconds, watch, proposals
-        self._on_device, self._draws = on_device, manifest.sample
-        self._full, self._is_chain, self._fused = rounds.tokens + 1, manifest.tree == "chain", "step" in rounds.graphs
+        self._on_device, self._draws, self._fused = on_device, manifest.sample, "step" in rounds.graphs
+        self._full, self._is_tree = rounds.tokens + 1, manifest.tree == "dynamic" and not on_device
         drafting = rounds.graphs.get("step", rounds.graphs.get("draft"))
         inputs, made = (drafting.inputs, drafting.outputs) if drafting else ((), ())
         states = [tensor.buffer for tensor in made if tensor.role == "state"]
@@ -73,13 +74,13 @@ class DraftController:
         self._has_graph = drafting is not None
         self._skips_host_rounds = not self._has_persistent_state and (self.catches_up_alone or not self._has_own_cache)
         """True if the drafter may skip rounds with host drafts: it reads the missed tokens later, or never has to."""
-        self._can_truncate_window = self._is_chain or proposals is not None
+        self._can_truncate_window = manifest.tree == "chain" or self._is_tree or proposals is not None
         """True if a window may hold only the first of the drafts."""
-        accepts = {1: 0, self._full: manifest.depth}
-        if self._is_chain and not on_device:
-            accepts = {width: width - 1 for width in range(1, self._full + 1)}
-        self._timed = frozenset(accepts)
-        self.policy: DraftLengthPolicy = AdaptiveDraftLength(accepts, fused=self._fused)
+        accepts = offered_widths(manifest.tree, self._full, manifest.depth, is_cpu=not on_device)
+        self.widths = tuple(accepts)
+        """Widths of windows that the policy chooses from."""
+        tree_depth = manifest.depth if self._is_tree else 0
+        self.policy: DraftLengthPolicy = AdaptiveDraftLength(accepts, fused=self._fused, tree_depth=tree_depth)
         self._drafted = rounds.engine.host_view("window", (rounds.batch, self._full))
         has_parents = any(tensor.name == "parents" for graph in manifest.graphs for tensor in graph.inputs)
         self._parents = rounds.engine.host_view("parents", (rounds.batch, self._full)) if has_parents else None
@@ -180,11 +181,18 @@ class DraftController:
         if self._adaptive_width == 1:
             self.policy.record_autoregressive(timed)
         else:
-            paths = [slot.sequence for slot in decoding]
-            accepted = [row.path_lengths[-1] - 1 for row in paths if row.draft_lengths[-1]]
+            drafted = [slot for slot in decoding if slot.sequence.draft_lengths[-1]]
             # A host's tree has as many nodes as it found: its width may be none of those that are timed.
-            width = run.width if run.width in self._timed else self._full
-            self.policy.record_verify(width, timed, accepted, len(paths) - len(accepted))
+            width = run.width if run.width in self.widths else self._full
+            self.policy.record_verify(width, timed, self._accepted(drafted, width, run), len(decoding) - len(drafted))
+
+    def _accepted(self, drafted: Iterable[Slot], width: int, run: RunInfo) -> list[int]:
+        """Return what the policy is told of the accepted drafts of these slots."""
+        if not self._is_tree or run.nodes is None:
+            return [slot.sequence.path_lengths[-1] - 1 for slot in drafted]
+        widths = self.widths[1 : self.widths.index(width) + 1]
+        nodes = [run.nodes[slot.index, 1 : slot.sequence.path_lengths[-1]].tolist() for slot in drafted]
+        return [count for each in nodes for count in accepted_by_width(each, widths)]
 
     def _has_read_all(self, slot: Slot, start: int) -> bool:
         """Return whether the drafter lacks no token before position `start`."""

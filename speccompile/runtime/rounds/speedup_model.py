@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from speccompile.runtime.rounds.acceptance_rate import Acceptance
+from speccompile.runtime.rounds.tree_acceptance import TreeAcceptance
 
 WARM_UP_ROUNDS = 1
 """Number of timed rounds without drafts before any comparison: caches are cold at first."""
@@ -104,11 +105,15 @@ class RoundTimes:
 class SpeedupModel:
     """Cost of rounds of every width on an engine, and their expected tokens in the current text."""
 
-    def __init__(self, accepts: Mapping[int, int], *, fused: bool) -> None:
+    def __init__(self, accepts: Mapping[int, int], *, fused: bool, tree_depth: int = 0) -> None:
         """accepts: window width -> maximum number of accepted drafts, from {1: 0} on. fused: rounds draft as they
-        verify, and the times of `windows` hold both."""
+        verify, and the times of `windows` hold both. tree_depth: of trees whose first nodes may be verified alone; 0 if
+        there are none. Then `accepts` has the number of each width, from {1: 0} on."""
         self.accepts, self.full, self._fused = dict(sorted(accepts.items())), max(accepts), fused
-        self.acceptance = Acceptance(accepts[self.full])
+        self.is_tree, most = tree_depth > 0, accepts[self.full]
+        self.acceptance = (
+            TreeAcceptance(most, list(self.accepts)[1] - 1, tree_depth) if tree_depth else Acceptance(most)
+        )
         self._reading = Times()
         self._costs = dict[int, RoundTimes]()
         """Number of sequences -> times of such rounds."""
@@ -229,6 +234,10 @@ class SpeedupModel:
                 best, found = speed, width
         return best * self.autoregressive.typical, found
 
+    def wider(self, width: int) -> int:
+        """Return the next width above this one, or the full width."""
+        return next((other for other in self.accepts if other > width), self.full)
+
     @property
     def usual_gain(self) -> float:
         """Return the speedup over autoregressive rounds of a full window with the acceptance of all texts."""
@@ -264,16 +273,23 @@ class SpeedupModel:
         return self._seconds_of(self._costs[self.rows])
 
     def _seconds_of(self, costs: RoundTimes) -> dict[int, float]:
-        if self._fused:
-            full = costs.windows[self.full]
-            return {width: (times if times.count else full).typical for width, times in costs.windows.items()}
-        drafting, found = costs.drafting.typical, dict[int, float]()
-        before, seconds, between = 1, costs.autoregressive.typical, list[int]()
-        for width, times in costs.windows.items():
-            between.append(width)
-            if width > 1 and times.count:
-                slope = (times.typical - seconds) / (width - before)
-                found.update((other, drafting + seconds + slope * (other - before)) for other in between)
-                before, seconds, between = width, times.typical, []
-        found.update((width, drafting + seconds) for width in between)
-        return found
+        single, drafting = costs.autoregressive.typical, costs.drafting.typical
+        timed = [(width, times.typical) for width, times in costs.windows.items() if width > 1 and times.count]
+        if not self._fused:
+            return {width: drafting + each for width, each in _on_lines([(1, single), *timed], costs.windows).items()}
+        # Drafting is a part of each, so that the lines do not begin at a round without.
+        timed = timed or [(self.full, costs.windows[self.full].typical)]
+        found = _on_lines(timed, costs.windows)
+        return {width: max(single, each) if width < timed[0][0] else each for width, each in found.items()}
+
+
+def _on_lines(timed: Sequence[tuple[int, float]], widths: Iterable[int]) -> dict[int, float]:
+    """Return the seconds of all widths, ascending, on lines through the timed ones. The first line reaches below the
+    first of them; beyond the last the seconds stay the same."""
+    found, place = dict[int, float](), 0
+    for width in widths:
+        while place < len(timed) - 2 and width >= timed[place + 1][0]:
+            place += 1
+        (low, seconds), (high, more) = timed[place], timed[min(place + 1, len(timed) - 1)]
+        found[width] = more if width >= high else seconds + (more - seconds) / max(1, high - low) * (width - low)
+    return found
