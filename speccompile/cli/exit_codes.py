@@ -3,8 +3,6 @@
 import errno
 import re
 import signal
-import sys
-import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from speccompile.cli.progress_output import progress_on_stderr
 from speccompile.cli.standard_streams import STDOUT, drop_output
 from speccompile.errors import DEFECT_EXIT_CODE, BuildError, SpeccompileError, UsageError
 from speccompile.extras import install_hint, missing_package
+from speccompile.machine.dropped_interrupts import dropped_interrupts_sent_again
 from speccompile.machine.resource_errors import out_of_memory_message, tightest_memory_limit
 from speccompile.progress import LOGGER
 
@@ -134,23 +133,12 @@ def _terminate_as_interrupt() -> Iterator[None]:
     """Handle SIGTERM and SIGHUP like Ctrl-C, so that both clean up. A signal that `nohup` ignores stays ignored."""
     wanted = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, _interrupt) for number in wanted}
-    hook, sys.unraisablehook = sys.unraisablehook, _send_again
     try:
-        yield
+        with dropped_interrupts_sent_again():
+            yield
     finally:
-        sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _send_again(ignored: "sys.UnraisableHookArgs") -> None:
-    """Send a signal again whose exception came in a destructor, where Python drops it: the import of torch runs
-    thousands. Report other exceptions that are dropped as Python does."""
-    if not isinstance(ignored.exc_value, KeyboardInterrupt):
-        sys.__unraisablehook__(ignored)
-        return
-    number, main = interrupt_code(ignored.exc_value) - SIGNAL, threading.main_thread().ident or 0
-    threading.Timer(0.05, signal.pthread_kill, (main, number)).start()  # behind the destructor
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -225,7 +225,6 @@ def command(
     settings = Settings(found, body_bytes, origins, speculative=not autoregressive, page=not no_page,
                         image_hosts=ImageHosts.of(image_hosts))  # fmt: skip
     listening, address = listen(ListenAddress(host, port, unix))
-    click.echo(address)
 
     def load() -> None:
         model.open(
@@ -237,7 +236,10 @@ def command(
             LOGGER.info("open %s/ in a browser to talk to it", address)
 
     try:
-        serve(model, settings, listening, load, grace=grace, access_log=access_log, limits=connection_limits)
+        serve(
+            model, settings, listening, load, announce=lambda: click.echo(address), grace=grace, access_log=access_log,
+            limits=connection_limits,
+        )  # fmt: skip
     finally:
         if unix is not None:
             unix.unlink(missing_ok=True)

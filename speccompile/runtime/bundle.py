@@ -68,11 +68,10 @@ class Bundle(EngineOwner, AsyncTwins, Servable):
     """
 
     def __new__(cls, *arguments: Any, **_: Any) -> "Bundle":
-        """Raise TypeError for the path of a bundle: `open` opens it."""
-        if arguments and isinstance(arguments[0], str | Path):
-            raise TypeError(
-                f"Bundle: received the path {str(arguments[0])!r}, expected Bundle.open(PATH) or load(PATH)"
-            )
+        """Raise TypeError for the path of a bundle, and for nothing: `open` opens one."""
+        if not arguments or isinstance(arguments[0], str | Path):
+            received = f"the path {str(arguments[0])!r}" if arguments else "nothing"
+            raise TypeError(f"Bundle: received {received}, expected Bundle.open(PATH) or load(PATH)")
         return super().__new__(cls)
 
     def __init__(
@@ -127,7 +126,7 @@ class Bundle(EngineOwner, AsyncTwins, Servable):
         processor, its target's logits are compared between windows of every width (`exactness`). If they differ,
         speculation may change tokens here: a warning says so, and `exact` is false.
         """
-        check_opening(verify=verify, threads=threads, image_cache=image_cache)
+        check_opening(folder, verify=verify, threads=threads, image_cache=image_cache)
         with heartbeat(f"opening {folder}"):
             start = perf_counter()
             opened = open_bundle(Path(folder), verify=verify, skip_verified=True, signed_by=signed_by)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -75,8 +76,12 @@ def check_image_cache(asked: object) -> None:
         )
 
 
-def check_opening(*, verify: object, threads: object, image_cache: object) -> None:
+def check_opening(folder: object, *, verify: object, threads: object, image_cache: object) -> None:
     """Raise UsageError for values with which no bundle can be opened."""
+    if not isinstance(folder, str | PathLike):
+        raise UsageError(
+            f"folder: received {folder!r}, expected the path of a bundle", hint='write load("build/demo"), for example'
+        )
     check_flags([("verify", verify)])
     check_threads(threads)
     check_image_cache(image_cache)

@@ -211,6 +211,20 @@ from speccompile.cli import main
     assert (run.returncode, run.stderr) == (128 + signal.SIGINT, "\ninterrupted; nothing was kept\n")
 
 
+def test_ctrl_c_inside_an_exec_has_the_exit_code_of_others(tmp_path):
+    """Raise it in a string that Python runs, as dataclasses and named tuples are made: -m would end by the signal."""
+    (tmp_path / "sitecustomize.py").write_text("""
+import sys
+class Late:
+    def find_spec(name, *_): name == "speccompile.cli.plan" and exec("raise KeyboardInterrupt")
+sys.meta_path.insert(0, Late)
+""")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "speccompile", "plan", "x"]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (128 + signal.SIGINT, "\ninterrupted; nothing was kept\n")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_a_destructor_is_not_lost(capsys, number):
     class Last:

@@ -108,6 +108,14 @@ def test_it_finishes_what_was_asked_when_it_is_told_to_end(folder, gate, number)
     assert f"serving mine on {address}, batch size 1" in talk
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_right_behind_the_address_ends_it_normally(folder, gate, number):
+    with process(gate, folder, "--port", 0) as (running, _):
+        running.send_signal(number)
+        code, talk = ended(running)
+    assert (code, talk.splitlines()[-1]) == (0, "finishing what was asked; another signal ends at once")
+
+
 def listens(address: str) -> bool:
     host, port = address.removeprefix("http://").split(":")
     try:

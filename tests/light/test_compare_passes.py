@@ -124,6 +124,34 @@ def test_what_another_process_raises_is_raised_here(tmp_path, monkeypatch):
     assert ended == [-signal.SIGINT]
 
 
+def test_an_interrupt_that_comes_in_a_destructor_ends_the_process(tmp_path, monkeypatch):
+    """Stop it while a destructor runs, where Python drops the exception: it ends by the signal, and is not killed."""
+    (tmp_path / "sleeping_job.py").write_text("""
+import time
+from speccompile.measure.compare.subprocess_job import serve
+
+def act(job, tell):
+    class Last:
+        def __del__(self):
+            tell({"begun": True})
+            time.sleep(10)
+    Last()
+    time.sleep(60)
+
+serve(act)
+""")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    ended, stop = [], subprocess_job._stop
+    monkeypatch.setattr(subprocess_job, "_stop", lambda process: (stop(process), ended.append(process.returncode)))
+
+    def interrupt(event):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        subprocess_job.run_apart("sleeping_job", {}, "a job", interrupt)
+    assert ended == [-signal.SIGINT]
+
+
 def test_a_process_ends_when_the_time_is_up(tmp_path, monkeypatch):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec sleep 60\n")

@@ -123,3 +123,16 @@ def test_a_path_is_opened():
 
     with pytest.raises(TypeError, match="Bundle: received the path 'build/demo'"):
         Bundle("build/demo")
+    with pytest.raises(TypeError, match=r"Bundle: received nothing, expected Bundle\.open"):
+        Bundle()
+    for folder in (None, 3, b"build/demo"):
+        with pytest.raises(speccompile.errors.UsageError, match=f"folder: received {folder!r}, expected the path"):
+            Bundle.open(folder)
+
+
+@pytest.mark.parametrize("variables", [3, ["tone"], {1: "mild"}])
+def test_variables_of_a_template_are_named(variables):
+    from tests.light.serve_example import chat_bundle
+
+    with pytest.raises(speccompile.errors.PromptError, match=r"chat_template_kwargs: received .* expected a mapping"):
+        chat_bundle().chat([{"role": "user", "content": "Hello"}], chat_template_kwargs=variables)

@@ -68,6 +68,19 @@ def test_what_turns_a_text_around_ends_with_its_element(driver):
         assert page.run(LEFT_EDGE, "\u05e9") > page.run("return document.querySelector('.answer').clientWidth") / 2
 
 
+def test_code_does_not_read_as_another_one(driver):
+    """Override directions as in CVE-2021-42574: what stands behind them stays behind them, and they are shown."""
+    line = "if (level != 'user\u202e \u2066// ask an admin\u2069 \u2066') {"
+    with talking(driver, lambda prompt: iter(["", f"```js\n{line}\n```\n\nand `{line}`"])) as (page, _):
+        page.ask("x")
+        for code in ("pre code", "p code"):
+            assert page.run("return document.querySelector(arguments[0]).textContent", f".answer {code}") == line
+            shown = "return [...document.querySelectorAll(arguments[0])].map((each) => each.dataset.name)"
+            assert page.run(shown, f".answer {code} .turn") == ["U+202E", "U+2066", "U+2069", "U+2066"]
+        places = [page.run(LEFT_EDGE, part) for part in ("level", "user", "// ask", "') {")]
+        assert places == sorted(places)
+
+
 @pytest.mark.parametrize("huge", [
     "word " * 30_000, "[" * 50_000, "*a " * 20_000, "> " * 5_000, "a `" + "`" * 9_999 + "a", "|" * 40_000 + "\n|-",
     "- x\n" * 4_000, "```\n" + "x = 1\n" * 10_000, "**_" * 20_000, "<" * 40_000, "https://a.example/" * 3_000,

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from speccompile import errors
 from speccompile.errors import EngineError, SpeccompileError
+from speccompile.machine.dropped_interrupts import dropped_interrupts_sent_again
 from speccompile.measure.compare.limit import TimeLimit
 from speccompile.progress import LOGGER
 
@@ -136,6 +137,12 @@ def serve(act: Callable[[dict[str, Any], Watch], Any]) -> None:
         _write(channel, {"event": dict(event)})
 
     LOGGER.addHandler(_Telling(tell))
+    with dropped_interrupts_sent_again():  # else `_stop` waits in vain while torch is imported
+        _answer_jobs(act, tell, channel)
+
+
+def _answer_jobs(act: Callable[[dict[str, Any], Watch], Any], tell: Watch, channel: IO[str]) -> None:
+    """Do the jobs of stdin, and write their results and errors to a channel."""
     for line in sys.stdin:
         data = json.loads(line)
         LOGGER.setLevel(data["level"])

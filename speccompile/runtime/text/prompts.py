@@ -65,6 +65,11 @@ def templated(
     """Return the text of a conversation of plain messages. Raise PromptError as `conversation_token_ids`."""
     if template is None:
         raise PromptError("this bundle's tokenizer has no chat template", hint=instead)
+    if not isinstance(variables, Mapping | None) or any(not isinstance(name, str) for name in variables or ()):
+        raise PromptError(
+            f"chat_template_kwargs: received {str(variables)[:_LONGEST]}, expected a mapping of names to values",
+            hint='as in {"enable_thinking": False}',
+        )
     return apply_chat_template(template[0], messages, template[1], variables=variables)
 
 

@@ -69,15 +69,16 @@ def serve(
     listening: socket.socket,
     load: Callable[[], None],
     *,
+    announce: Callable[[], None] = lambda: None,
     grace: float = 30.0,
     access_log: bool = False,
     limits: ConnectionLimits | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT. Then finish the present requests, for at most `grace` seconds; a second signal
-    ends at once. `load` opens the model in another thread; its exception ends the server, and is raised."""
+    ends at once. `load` opens the model in another thread; its exception ends the server, and is raised. `announce`
+    says that it serves: who reads that may send a signal at once."""
     config = configure(make_app(model, settings), limits or ConnectionLimits(), grace=grace, access_log=access_log)
     threading.stack_size(_STACK)
-    server = _Server(config, lambda: model.close(grace))
     failures: list[BaseException] = []
 
     def open_model() -> None:
@@ -87,7 +88,11 @@ def serve(
             failures.append(error)
             server.should_exit = True
 
-    threading.Thread(target=open_model, name="speccompile-open", daemon=True).start()
+    def begin() -> None:
+        announce()
+        threading.Thread(target=open_model, name="speccompile-open", daemon=True).start()
+
+    server = _Server(config, begin, lambda: model.close(grace))
     with _logs_on_stderr(access_log=access_log):
         server.run([listening])
     if failures:
@@ -109,15 +114,17 @@ def configure(
 
 
 class _Server(uvicorn.Server):
-    """Server that drains at the first signal and then ends normally: uvicorn itself would raise the signal again."""
+    """Server that begins once it handles signals, drains at the first one and then ends normally: uvicorn itself would
+    raise the signal again."""
 
-    def __init__(self, config: uvicorn.Config, drain: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, begin: Callable[[], None], drain: Callable[[], None]) -> None:
         super().__init__(config)
-        self._drain = drain
+        self._begin, self._drain = begin, drain
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         with super().capture_signals():
+            self._begin()
             yield
             self._captured_signals.clear()
 

@@ -1,5 +1,7 @@
 // Markdown inside a paragraph: code, emphasis, links. Makes elements and text nodes, never HTML from a text.
 
+import { nameTurns } from "./lines.js";
+
 const DEEPEST = 8; // of emphasis in emphasis; below, marks are text
 const FARTHEST = 4000; // characters to an end of emphasis or of a link's text
 const PUNCTUATION = /[!-/:-@[-`{-~]/;
@@ -24,8 +26,10 @@ export function inline(parent, passage, marks, from = 0, to = passage.text.lengt
     if (found.tag) {
       const element = document.createElement(found.tag);
       if (found.href) point(element, found.href);
-      if (found.tag === "code") write(element, passage, marks, found.start, found.end, " ");
-      else inline(element, passage, marks, found.start, found.end, depth + 1, inLink || Boolean(found.href));
+      if (found.tag === "code") {
+        write(element, passage, marks, found.start, found.end, " ");
+        nameTurns(element);
+      } else inline(element, passage, marks, found.start, found.end, depth + 1, inLink || Boolean(found.href));
       parent.append(element);
     } else {
       write(parent, passage, marks, found.start, found.end);

@@ -108,3 +108,26 @@ export class Marks {
     if (done < text.length) parent.append(text.slice(done));
   }
 }
+
+const TURNS = /([\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069])/;
+
+/** Name the characters inside code that turn the direction of a text, and end each where it stands: unseen, they let code
+ * read as another one. The text stays the same. */
+export function nameTurns(code) {
+  if (!TURNS.test(code.textContent)) return;
+  const walker = document.createTreeWalker(code, NodeFilter.SHOW_TEXT);
+  const nodes = [];
+  while (walker.nextNode()) nodes.push(walker.currentNode);
+  for (const node of nodes) {
+    const parts = node.data.split(TURNS).map((part, place) => (place % 2 ? turn(part) : part));
+    if (parts.length > 1) node.replaceWith(...parts.filter((part) => part !== ""));
+  }
+}
+
+function turn(letter) {
+  const element = document.createElement("span");
+  element.className = "turn";
+  element.dataset.name = `U+${letter.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+  element.textContent = letter;
+  return element;
+}

@@ -1,7 +1,7 @@
 // Markdown of an answer, drawn while it comes. Small on purpose: what it does not know is shown as text.
 
 import { inline } from "./inline.js";
-import { Passage, cut, indent, outdent, split } from "./lines.js";
+import { Passage, cut, indent, nameTurns, outdent, split } from "./lines.js";
 
 const DEEPEST = 8; // lists and quotes in each other; below, they are text
 const FENCE = /^ {0,3}(`{3,}|~{3,})(.*)$/;
@@ -90,6 +90,7 @@ function codeBlock(lines, language, marks, copy) {
   const passage = new Passage(lines);
   const code = make("code");
   for (const [text, at] of passage.parts(0, passage.text.length)) marks.write(code, text, at);
+  nameTurns(code);
   const pre = make("pre", code);
   pre.tabIndex = 0; // a keyboard can scroll it
   pre.setAttribute("role", "group");
