@@ -1,4 +1,4 @@
-// Transcription window by window: Whisper's sequential algorithm, with fallback to higher temperatures (runtime/audio/long_form.py).
+// Transcription window by window: Whisper's sequential algorithm, with fallback to higher temperatures (runtime/transcription/long_form.py).
 #pragma once
 
 #include <deque>
