@@ -19,7 +19,6 @@ from speccompile.progress import LOGGER, progress_counter
 from speccompile.train.answers.generator import (
     FailedResponse,
     GenerationRequest,
-    Prompt,
     Response,
     TargetGenerator,
     capacity,
@@ -27,7 +26,8 @@ from speccompile.train.answers.generator import (
     temperature_of,
 )
 from speccompile.train.answers.store import DONE, FAILED, KEY, SKIPPED, Store, account
-from speccompile.train.sounds import Sounds
+from speccompile.train.data.documents import Prompt
+from speccompile.train.data.sounds import Sounds
 
 COMMAND, OPTION = "speccompile train", "--work"
 
