@@ -77,7 +77,7 @@ class Adapter:
         return cls(layers, norm("norm.weight"), LlamaRotaryEmbedding(config))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[1, T, h] -> [1, T, h]."""
+        """Map [1, T, h] to [1, T, h]."""
         size = x.shape[1]
         hidden = torch.full((size, size), float("-inf")).triu(1)[None, None]
         turn = self.rotary(x, torch.arange(size)[None])
@@ -88,7 +88,7 @@ class Adapter:
 
 @torch.no_grad()
 def published(model: PreTrainedModel, adapter: Adapter, prompt: list[int]) -> tuple[list[int], list[int], list[int]]:
-    """Tokens, drafts of each round and tokens of each round, as `kangaroo_forward` of the published code makes them:
+    """Return the tokens, and of each round its drafts and tokens, as `kangaroo_forward` of the published code does:
     it drafts until it has been unsure of a draft, which is verified too."""
 
     def run(text: list[int]) -> Any:

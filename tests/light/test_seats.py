@@ -143,7 +143,7 @@ def test_rows_are_counted():
 
 
 def line(*requests: tuple[int, int], **limits: int) -> WaitingQueue:
-    """Requests that wait: tokens of each prompt, and how many sequences it has."""
+    """Return a queue of requests: tokens of each prompt, and its number of sequences."""
     waiting = WaitingQueue(Limits(**limits))
     for tokens, count in requests:
         request = Request(count)

@@ -45,7 +45,7 @@ class Recorded:
         self.pace.expect(measured)
 
     def expect_times(self, dice: Random, accepts: dict[int, int], scale: float) -> None:
-        """Times that another process may have measured: of some widths, or of one that is not offered."""
+        """Tell times that another process may have measured: of some widths, or of one that is not offered."""
         widths = [max(accepts), *dice.sample(sorted(accepts)[1:], dice.randrange(len(accepts)))]
         times = {
             "autoregressive": scale, "windows": {str(width): scale * (1 + 0.1 * width) for width in widths},

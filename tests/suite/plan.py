@@ -30,7 +30,7 @@ def file_of(nodeid: str) -> str:
 
 
 def read_costs(root: Path, tier: str) -> dict[str, float]:
-    """File -> seconds of processor time of its tests of a tier, "first" or "sweep"."""
+    """Return file -> seconds of processor time of its tests of a tier, "first" or "sweep"."""
     path = root / "tests" / "costs.json"
     return json.loads(path.read_text(encoding="utf-8")).get(tier, {}) if path.exists() else {}
 
@@ -89,7 +89,7 @@ def dearest_first(items: Sequence[T], file: Callable[[T], str], costs: Mapping[s
 
 
 def shuffled(items: Sequence[T], file: Callable[[T], str], together: Callable[[T], object], seed: int) -> list[T]:
-    """Files in random order, and their tests in another, but for those that `together` gives one value: they share
+    """Shuffle files, and the tests in each, but for tests to which `together` gives one value: they share
     what a parameter of their module makes, and it would be made over and over."""
     chance = random.Random(seed)
     files: dict[str, dict[object, list[T]]] = defaultdict(lambda: defaultdict(list))
