@@ -19,7 +19,7 @@ from speccompile.runtime import Bundle
 from tests import zoo
 from tests.compile.tiny_bundles import save
 from tests.heads.kangaroo import kangaroo
-from tests.light.forced_pace import forced_pace
+from tests.light.forced_lengths import forced_lengths
 
 pytestmark = pytest.mark.builds(2)
 
@@ -153,7 +153,7 @@ def test_rounds_may_stop_drafting_and_begin_again(fused: tuple[Path, Bundle], mo
     expected = [one.token_ids for one in bundle.generate_batch(prompts(), max_new_tokens=40, autoregressive=True)]
     lengths = set()
     for wanted in ([9, 9, 2, 1, 1, 9, 9, 2, 1, 9], [1, 1, 1, 9, 9, 1, 2], [9, *[1] * 7, 9]):
-        monkeypatch.setattr(bundle._loop.drafting, "policy", forced_pace(bundle, wanted))
+        monkeypatch.setattr(bundle._loop.drafting, "policy", forced_lengths(bundle, wanted))
         found = bundle.generate_batch(prompts(), max_new_tokens=40)
         assert [one.token_ids for one in found] == expected
         lengths |= {length for one in found for length in one.path_lengths}
