@@ -9,7 +9,7 @@ from speccompile.runtime import Bundle, Generation
 from speccompile.serving.scheduler import Limits, Observer, OutputDelta, Request
 from speccompile.serving.scheduler.latency import LatencyEstimates
 from speccompile.serving.scheduler.scheduler import Scheduler
-from tests.light.forced_pace import force
+from tests.light.forced_lengths import force
 
 SAME = ("token_ids", "text", "logprobs", "top_logprobs", "seed", "prompt_tokens", "mode")
 PATIENCE = 5000

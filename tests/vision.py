@@ -202,7 +202,7 @@ def _idefics(name: str, text: dict[str, Any]) -> PreTrainedConfig:
 
 
 def _qwen(name: str, text: dict[str, Any]) -> PreTrainedConfig:
-    """Positions on three axes: of the 8 rotary frequencies of a head."""
+    """Return a config with positions on three axes, which share the 8 rotary frequencies of a head."""
     names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
     ids = dict(zip(names, range(first_id(), first_id() + 4), strict=True))
     vision = {"hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": text["hidden_size"]}

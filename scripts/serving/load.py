@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""Ask `speccompile serve`, and llama.cpp's own server, as tools of others do: a table on stderr, JSON on stdout.
+"""Measure `speccompile serve` and llama.cpp's server with guidellm and aiperf: a table on stderr, JSON on stdout.
 
     scripts/serving/setup build/serving       # once: environments of guidellm, aiperf and llama.cpp
     .venv/bin/python scripts/serving/load.py build/demo build/serving --tokenizer recipes/demo/target > figures.json
 
 BUNDLE is served with speculation, then without, then both by `speccompile-native serve` where it is compiled. Each tool
-asks /v1/completions for streams, with so many users at once, each of whom asks again when it has been answered. Prompts
-are a file's own, of real text: random ones misjudge speculation. The machine's load before each run is in the JSON: on
-a busy machine nothing here means much.
+streams from /v1/completions for a number of concurrent users; a user sends the next request when the last is answered.
+Prompts are real text from a file: acceptance on random prompts says nothing. The machine's load before each run is in
+the JSON: figures of a busy machine are not comparable.
 
-Where FOLDER has llama_cpp, the target, a Llama, is then served by llama-server, in float32 or in --weights: as many
-slots as the bundle has rows, each as long, as many threads, greedy where the bundle is, all else as it is by default:
-keys and values in float16, for one. With --drafter it is served once more, and that model drafts: recipes/demo/drafter
-is the demo's. llama-server keeps texts that have left their slots, in up to 8 GB of memory. It does so only with
---keep-texts, which gives our servers a folder for them (`--sessions`). openvino is the engine inside OpenVINO Model
-Server, over the model in --openvino: see openvino_engine.py; it always keeps what texts begin with.
+Where FOLDER has llama_cpp, llama-server then serves the target, a Llama, in float32 or in --weights, with the bundle's
+number of slots, length, threads and, if it is greedy, greedy decoding. All other options are llama-server's defaults,
+such as keys and values in float16. With --drafter it serves once more with that draft model; the demo's is
+recipes/demo/drafter. --keep-texts lets llama-server keep prompts that have left their slots, in up to 8 GB of memory,
+and gives our servers a folder for them (`--sessions`). openvino is the engine inside OpenVINO Model Server, over the
+model in --openvino: see openvino_engine.py; it always keeps prefixes.
 
-Columns: requests per second; milliseconds to the first token, median and 95th percentile; milliseconds for each token
-behind the first, median and 95th percentile over requests. `--tool plain` is a client of our own, which needs no
-environment. A run whose answers are not as long as asked for has failed.
+Columns: requests per second; milliseconds to the first token, median and 95th percentile; milliseconds for each later
+token, median and 95th percentile over requests. `--tool plain` is a client of our own, which needs no environment. A
+run whose answers have another length than requested has failed.
 """
 
 import argparse
@@ -152,7 +152,7 @@ def _llama_cpp(arguments: argparse.Namespace, threads: list[str], scratch: Path)
 
 
 def _gguf(environment: Path, model: Path, file: Path, weights: str) -> str:
-    """Return the file, written."""
+    """Convert a model to a GGUF file, and return its path."""
     program = Path(__file__).with_name("write_gguf.py")
     command = (environment / "bin" / "python", program, model, file, "--weights", weights)
     subprocess.run([str(part) for part in command], check=True)
@@ -160,7 +160,7 @@ def _gguf(environment: Path, model: Path, file: Path, weights: str) -> str:
 
 
 def _prompts(file: Path, tokens: int, scratch: Path) -> Path:
-    """Return the prompts, with how many tokens are asked for."""
+    """Write the prompts, each with the number of tokens to request. Return the file."""
     lines = [json.loads(line)["prompt"] for line in file.read_text(encoding="utf-8").splitlines() if line]
     found = scratch / "prompts.jsonl"
     found.write_text("".join(json.dumps({"prompt": each, "output_tokens_count": tokens}) + "\n" for each in lines))

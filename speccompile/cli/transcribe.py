@@ -128,7 +128,7 @@ def _form(form: str, *, as_json: bool) -> str:
 
 def _write(found: Any, form: str, *, timed: bool) -> None:
     """Print the segments of a transcription as they come. timed: also in the form text with their times."""
-    from speccompile.runtime.audio.subtitles import VTT_START, shown, subtitle, timed_line
+    from speccompile.runtime.transcription.subtitles import VTT_START, shown, subtitle, timed_line
 
     if form == "json":
         click.echo(json.dumps(found.result().to_json(), ensure_ascii=False).encode())

@@ -15,9 +15,6 @@ from speccompile.machine.keywords import checks_keywords
 from speccompile.progress import heartbeat
 from speccompile.runtime.adapters import Adapters
 from speccompile.runtime.async_twins import AsyncTwins
-from speccompile.runtime.audio.long_form import Transcription
-from speccompile.runtime.audio.transcribe import TranscribeKeywords, begin_transcription
-from speccompile.runtime.audio.transcript import Transcript
 from speccompile.runtime.batch import Batch
 from speccompile.runtime.constraints import CompileLimits, Constraint, GrammarCompiler
 from speccompile.runtime.description import describe
@@ -50,6 +47,9 @@ from speccompile.runtime.text_bundle import TextBundle
 from speccompile.runtime.text_proposer import TextProposer
 from speccompile.runtime.text_stream import TextStream
 from speccompile.runtime.timings import GenerationTimes
+from speccompile.runtime.transcription.long_form import Transcription
+from speccompile.runtime.transcription.transcribe import TranscribeKeywords, begin_transcription
+from speccompile.runtime.transcription.transcript import Transcript
 from speccompile.runtime.window_invariance import (
     WindowInvariance,
     cached_invariance,

@@ -1,5 +1,6 @@
 """Values of `GenerationOptions`: check them and make one `SamplingParams` for each sequence."""
 
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from os import PathLike
@@ -10,7 +11,6 @@ import numpy as np
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.sampling import COLDEST, LARGEST_BIAS, LOGIT_BIAS, MOST_BIASES, SAMPLING_OPTIONS, SamplingParams
 from speccompile.errors import PromptError, UsageError
-from speccompile.runtime.rounds.random import fresh_seed
 
 MOST_THREADS = 1024
 """Largest number of threads of an engine: more than machines have cores; each takes memory."""
@@ -168,6 +168,11 @@ def row_samplings(
         given["logit_bias"] = biases[prompt]
         rows += [SamplingParams(**given, sequence=number) for number in range(sequences)]
     return rows
+
+
+def fresh_seed() -> int:
+    """Return a random seed of 53 bits from the system: programs that read JSON numbers as floats preserve it."""
+    return secrets.randbits(53)
 
 
 def logit_biases(asked: Any, prompts: int, vocabulary: int) -> list[tuple[tuple[int, float], ...]]:

@@ -6,9 +6,9 @@ from torch import nn
 
 from speccompile.plan.training_plan import TrainingPlan
 from speccompile.train.data.corpus import Dataset
+from speccompile.train.data.sounds import Sounds
 from speccompile.train.evaluate import Answer, Checkpoint, Run, answer, batches, depths, evaluate, prompts_of
 from speccompile.train.loop import EvaluationResult
-from speccompile.train.sounds import Sounds
 from speccompile.train.teacher import Teacher, answer_start
 
 _TOGETHER = 8

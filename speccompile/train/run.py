@@ -19,16 +19,18 @@ from speccompile.drafters.trainable import TeacherBatch, TrainableDrafter
 from speccompile.plan.training_plan import GIVEN, TrainingPlan
 from speccompile.progress import LOGGER, log_step, quiet
 from speccompile.recipe import Recipe
-from speccompile.train.answers import Prompt, make_answers
+from speccompile.train.answers import make_answers
 from speccompile.train.answers.store import account
 from speccompile.train.checkpoints import check_same, load_learner, read_state
 from speccompile.train.col_bt import unsolved_texts
 from speccompile.train.curves import CURVES, MetricsLog, read_curves
 from speccompile.train.data.corpus import Batch, Dataset
 from speccompile.train.data.data_cache import about
+from speccompile.train.data.documents import Prompt
 from speccompile.train.data.features import CachedFeatureTeacher, write_features
 from speccompile.train.data.prepare import check_sides, find_sounds, prepare, prepare_prompts
 from speccompile.train.data.print_sample import print_sample
+from speccompile.train.data.sounds import NUMBERS, Sounds
 from speccompile.train.evaluate.checkpoint import Checkpoint
 from speccompile.train.evaluator import Evaluator
 from speccompile.train.export import export_drafter
@@ -37,7 +39,6 @@ from speccompile.train.loop import EvaluationResult, EvaluationSchedule, Saving,
 from speccompile.train.objective import Objective, WeightedLoss
 from speccompile.train.on_policy import is_on_policy_step, sample_on_policy
 from speccompile.train.processes import Processes
-from speccompile.train.sounds import NUMBERS, Sounds
 from speccompile.train.teacher import Teacher, answer_start
 from speccompile.train.work import ANSWERS, CHECKPOINTS, DATA, JUDGED, disk_errors, open_work, run_key
 

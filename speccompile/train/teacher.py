@@ -11,7 +11,7 @@ from speccompile.drafters.trainable import SourcedBatch, TeacherBatch
 from speccompile.plan.plan import ModelPlan
 from speccompile.plan.sources import SourcePlan
 from speccompile.runtime.sources import start_tokens
-from speccompile.train.sounds import NUMBERS, Sounds
+from speccompile.train.data.sounds import NUMBERS, Sounds
 from speccompile.train.sources import Sources, Texts, split_sources
 
 

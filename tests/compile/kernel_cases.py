@@ -96,8 +96,9 @@ def values(draw: st.DrawFn, *shape: int, kinds: tuple[str, ...] = ("any", "ends"
 
 
 def sizes(parts: tuple[int, int], deep: tuple[int, int, int] = (64, 70, 10)) -> st.SearchStrategy[tuple[int, int, int]]:
-    """Rows, depth and columns: any small ones; many rows; deep ones; and so many columns, of such a depth, that threads
-    share them. `parts`: the depth and the least columns of those."""
+    """Draw rows, depth and columns: small ones, many rows, great depths, and as many columns as threads share.
+
+    parts: the depth and the least columns of the last."""
     depth, columns = parts
     return st.one_of(
         st.tuples(st.integers(1, 20), st.integers(1, 140), st.integers(1, 70)),

@@ -241,7 +241,7 @@ def attend(
     positions: Array, bias: Floats, sinks: Floats | None = None, *, scale: float, softcap: float, window: int,
     is_latent: bool = False, scales: tuple[Floats, Floats, Floats, Floats] | None = None,
 ) -> Floats:  # fmt: skip
-    """Shapes: `Attend` and its kin in native/operators/attend.h. A query sees the committed rows of its window, then
+    """Attend, with the shapes in native/operators/attend.h. A query sees the committed rows of its window, then
     those in-step rows that its bias does not hide, in this order. scales: of codes, in the order of rows and caches: a
     key's multiplies its score, a value's its weight, after the weights are summed."""
     batch, tokens = query.shape[:2]
@@ -283,7 +283,7 @@ def attend(
 
 
 def convolve(rows: Floats, state: Floats, taps: Floats, bias: Floats, *, is_silu: bool) -> Floats:
-    """Shapes: `Convolve` in native/operators/states.h."""
+    """Convolve, with the shapes of `Convolve` in native/operators/states.h."""
     behind, y = np.concatenate([state, rows], 2), np.zeros_like(rows)
     for place, tap in enumerate(taps):
         y = fma(behind[:, :, place : place + rows.shape[2]], tap, y)
@@ -294,7 +294,7 @@ def recur(
     query: Floats, key: Floats, value: Floats, decay: Floats, state: Floats, length: Array, count: Array,
     beta: Floats | None = None,
 ) -> tuple[Floats, Floats]:  # fmt: skip
-    """Shapes: `Recur` and `Advance` in native/operators/states.h. What every token gives, and the last state."""
+    """Return the result at every token and the last state, with the shapes of `Recur` in native/operators/states.h."""
     shared = value.shape[1] // key.shape[1]
     queries, keys = query.repeat(shared, 1), key.repeat(shared, 1)
     context, updated = np.zeros_like(value), state.copy()

@@ -178,8 +178,8 @@ def differing(one: Played, other: Played, row: int, *, verified_alone: bool) -> 
 
 
 def _is_same(name: str, ours: Array, theirs: Array) -> bool:
-    """Bit for bit. ONNX Runtime's Exp and sums of what is no whole number of vectors depend on where in memory it
-    begins: so the weights of candidates do where a tiny drafter has no 64 tokens."""
+    """Compare bit for bit, but for next_probs of tiny drafters: unless a row is whole vectors, ONNX Runtime's
+    Exp and sums depend on its address."""
     if name == "next_probs" and ours.shape[-1] % LANES:
         return np.allclose(ours, theirs, rtol=1e-6, atol=1e-7)
     return ours.tobytes() == theirs.tobytes()

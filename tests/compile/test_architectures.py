@@ -94,7 +94,7 @@ class Compiled:
 
 
 def compile_row(name: str, folder: Path) -> Compiled:
-    """Needed rows one sequence at a time, for which a drafter may be added; the others in ragged pairs."""
+    """Compile a row: needed ones for one sequence, to which a drafter may be added, others for ragged pairs."""
     batch, max_length = 1 if name in NEEDED.split() else 2, MAX_LENGTH.get(name, LONGEST)
     zoo.save(name, folder / "target", tokenizer=False)
     exported = export_verify(Verify(probe(load_model(folder / "target", max_length), shape_of(batch, max_length))))
@@ -138,7 +138,7 @@ def random_text(length: int, seed: int) -> list[int]:
 
 
 def windows(batch: int, max_length: int) -> Iterator[tuple[int, list[int]]]:
-    """Width, and how many tokens of it each row gets: all in the first, now and then fewer or none in the second."""
+    """Yield a width and the tokens of each row in it: all in the first row, sometimes fewer or none in the second."""
     total = 0
     for index, width in enumerate(WIDTHS):
         if total + width <= max_length:

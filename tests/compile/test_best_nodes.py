@@ -1,7 +1,5 @@
 """Trees of the best nodes of one pass (DDTree): against all paths, tried one by one, and a bundle that draws."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
@@ -9,12 +7,7 @@ import torch
 from speccompile.runtime import Bundle
 from tests.compile.eager_rounds import PROMPTS, check_generation, each_round, plan_of
 from tests.compile.test_family_dflash import WRITERS as DFLASH
-from tests.compile.test_family_domino import WRITERS as DOMINO
-from tests.compile.test_family_dspark import WRITERS as DSPARK
-from tests.compile.test_family_medusa import HEADS as MEDUSA
-from tests.compile.test_family_pard import pard
-from tests.heads.p_eagle import p_eagle
-from tests.heads.pard2 import pard2
+from tests.compile.test_family_rounds import HEADS
 
 NODES, DEPTH = 5, 3
 TREE = f"tree: {{kind: blocks, nodes: {NODES}, depth: {DEPTH}}}"
@@ -22,13 +15,13 @@ WRITERS = {
     "dflash": DFLASH["plain"],
     "dflash, own vocabulary": DFLASH["own vocabulary, window from the anchor"],
     "dflash2": DFLASH["DFlash2"],
-    "domino": DOMINO["anchor"],
-    **{f"dspark, {name}": writer for name, writer in DSPARK.items()},
-    "medusa": MEDUSA["own"],
-    "medusa, own vocabulary": MEDUSA["mapped"],
-    "p_eagle": partial(p_eagle, dialect="vllm", draft_size=100),
-    "pard": pard,
-    "pard2": pard2,
+    "domino": HEADS["domino"]["anchor"],
+    **{f"dspark, {name}": writer for name, writer in HEADS["dspark"].items()},
+    "medusa": HEADS["medusa"]["own"],
+    "medusa, own vocabulary": HEADS["medusa"]["mapped"],
+    "p_eagle": HEADS["p_eagle"]["own vocabulary"],
+    "pard": HEADS["pard"]["a language model"],
+    "pard2": HEADS["pard2"]["Llama"],
 }
 
 

@@ -16,7 +16,7 @@ from speccompile.runtime import Bundle
 from tests import zoo
 from tests.compile.tiny_bundles import noisy, save
 from tests.heads.every import HEADS
-from tests.light.forced_pace import force
+from tests.light.forced_lengths import force
 
 pytestmark = pytest.mark.builds(4)
 

@@ -32,7 +32,7 @@ from tests.compile.combinations import (
     is_tried,
 )
 from tests.heads.every import HEADS
-from tests.light.forced_pace import forced_pace
+from tests.light.forced_lengths import forced_lengths
 from tests.suite.selection import sweep_but
 
 ALL = every()
@@ -170,7 +170,7 @@ def test_rounds_may_stop_drafting_and_begin_again_anywhere(opened, reference, mo
     bundle, n_drafts = opened(combination), set()
     bundle.reset()  # what other tests have taught it finds drafts in every round
     for wanted in PACES:
-        monkeypatch.setattr(bundle._loop.drafting, "policy", forced_pace(bundle, wanted))
+        monkeypatch.setattr(bundle._loop.drafting, "policy", forced_lengths(bundle, wanted))
         generations = generate_all(bundle)
         assert tokens(generations) == reference(combination.where.architecture)
         n_drafts |= {count for one in generations for count in one.draft_lengths}

@@ -21,7 +21,7 @@ def made(request, built) -> Built:
 
 
 def ways(made: Built) -> list[list[object]]:
-    """Options that choose tokens: greedy, and sampling where the bundle has it."""
+    """Return options that choose tokens: greedy, and sampling where the bundle has it."""
     samples = made.bundle.manifest.decoding == "sampling"
     return [[], ["--temperature", 0.8, "--seed", 5]] if samples else [[]]
 

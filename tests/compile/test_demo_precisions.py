@@ -106,7 +106,7 @@ def target_logits(bundle: Bundle, both: Sequence[Sequence[int]], width: int) -> 
 
 
 def next_logits(bundle: Bundle, length: int, window: Sequence[int], n_total: int) -> np.ndarray:
-    """float32 [V] after the first token of a window behind `length` committed ones; behind it drafts and padding."""
+    """Return float32 [V] after a window's first token, behind `length` committed ones; drafts and padding follow it."""
     engine, width = bundle.engine, len(window)
     verify = engine.bind("verify", {"window": width, "logit_rows": width, "history": 1}, ("logits",))
     engine.host_view("window", (BATCH, width))[:] = [window, window[::-1]]

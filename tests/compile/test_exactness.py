@@ -10,7 +10,7 @@ from speccompile.errors import PromptError
 from speccompile.runtime import Bundle
 from tests import zoo
 from tests.compile.tiny_bundles import NEW_TOKENS, RECIPES, each
-from tests.light.forced_pace import forced_pace
+from tests.light.forced_lengths import forced_lengths
 
 WITH_ENDS = ("model_4", "lookup_3")
 WITHOUT_ENDS = [name for name in RECIPES if name not in WITH_ENDS]
@@ -70,7 +70,7 @@ def test_a_drafter_that_is_the_target_is_always_right(built):
 @pytest.mark.parametrize("wanted", [[9, 1, 9, 5, *[1] * 4, 9], [1, 1, 9, *[1] * 40, 9, 9]], ids=["soon", "late"])
 def test_a_drafter_that_fell_behind_is_as_right_as_before(built, monkeypatch, wanted):
     case = built("model_8")
-    monkeypatch.setattr(case.bundle._loop.drafting, "policy", forced_pace(case.bundle, wanted))
+    monkeypatch.setattr(case.bundle._loop.drafting, "policy", forced_lengths(case.bundle, wanted))
     for prompt in (case.prompts()[0], case.prompts()[6]):
         new_tokens = min(80, case.bundle.manifest.max_length - len(prompt))
         generation = case.bundle.generate(prompt, max_new_tokens=new_tokens)

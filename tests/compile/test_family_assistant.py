@@ -16,7 +16,7 @@ from tests import multimodal, zoo
 from tests.compile.tiny_bundles import save
 from tests.heads.assistant import assistant
 from tests.heads.assistant import model as assistant_model
-from tests.light.forced_pace import force
+from tests.light.forced_lengths import force
 
 DRAFTS, NEW_TOKENS = 3, 24
 CACHE = "cache: {max_length: 112, prefill_chunk: 16, batch_size: 2}"

@@ -1,6 +1,4 @@
-"""DSpark: its drafter against its reference, its confidence, and proven bundles."""
-
-from functools import partial
+"""DSpark: its confidence, and rounds of many tokens. `test_family_rounds` checks its drafter."""
 
 import pytest
 import torch
@@ -10,31 +8,18 @@ from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import zoo
-from tests.compile.eager_rounds import check_generation, check_rounds, plan_of
+from tests.compile.eager_rounds import check_generation, plan_of
+from tests.compile.test_family_rounds import HEADS
 from tests.compile.tiny_bundles import save
 from tests.heads import dflash as heads
 
 pytestmark = pytest.mark.builds(2)
 
-WRITERS = {
-    "vanilla": partial(heads.deepspec, markov=heads.MARKOV),
-    "gated, own vocabulary, masks alone": partial(
-        heads.speculators, kind="dspark", draft_size=64, markov_head_type="gated", sample_from_anchor=False
-    ),
-    "rnn": partial(heads.specforge, own={"markov_head_type": "rnn"}),
-    "neither head": partial(heads.specforge, own={"markov_rank": 0, "enable_confidence_head": False}),
-}
-
-
-@pytest.mark.parametrize("writer", WRITERS)
-def test_drafts_of_rounds_are_those_of_the_whole_text(tmp_path, writer):
-    check_rounds(plan_of(tmp_path, WRITERS[writer], "kind: dspark"))
-
 
 @pytest.mark.sweep("a bundle with its proof")
 def test_ends_a_chain_where_it_is_unsure(tmp_path):
     """Count chains that end and chains that do not: the proof of their ends needs both."""
-    plan = plan_of(tmp_path, WRITERS["vanilla"], "kind: auto, threshold: 0.3")
+    plan = plan_of(tmp_path, HEADS["dspark"]["vanilla"], "kind: auto, threshold: 0.3")
     assert (plan.drafter.kind, plan.graphs, plan.drafter.tokens) == ("dspark", "fused", 5)
     check_generation(plan, tmp_path)
     bundle = Bundle.open(tmp_path / "bundle", threads=1)

@@ -1,9 +1,8 @@
-"""EAGLE: its reference against transformers' own layer, its drafter against the reference, and a bundle."""
+"""EAGLE: its reference against transformers' own layer, whose drafter `test_family_rounds` checks."""
 
 from functools import partial
 
 import numpy as np
-import pytest
 import torch
 from safetensors.torch import load_file
 from torch.nn import functional
@@ -15,7 +14,7 @@ from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.drafters.eagle import reference
 from tests import zoo
-from tests.compile.eager_rounds import check_generation, check_rounds, plan_of
+from tests.compile.eager_rounds import plan_of
 from tests.heads.eagle import eagle
 
 
@@ -49,15 +48,3 @@ def test_the_reference_is_a_layer_of_transformers_without_its_first_norm(tmp_pat
     np.testing.assert_allclose(
         teacher(DrafterInputs(text, features, text[1:]), drafts), torch.stack(expected), rtol=1e-4, atol=1e-4
     )
-
-
-@pytest.mark.parametrize("head", [{}, {"dialect": "nested", "bias": False, "layers": 2}])
-def test_drafts_of_rounds_are_those_of_the_whole_text(tmp_path, head):
-    check_rounds(plan_of(tmp_path, partial(eagle, **head), "tokens: 3"))
-
-
-@pytest.mark.sweep("a bundle with its proof; rounds are in the first tier")
-def test_generates_what_the_target_generates(tmp_path):
-    plan = plan_of(tmp_path, eagle, "tree: {depth: 3, top_k: 3, nodes: 7}")
-    assert (plan.drafter.kind, plan.graphs) == ("eagle", "fused")
-    check_generation(plan, tmp_path)

@@ -19,7 +19,7 @@ from speccompile.runtime import Bundle
 from tests import zoo
 from tests.compile.tiny_bundles import save
 from tests.heads.kangaroo import kangaroo
-from tests.light.forced_pace import forced_pace
+from tests.light.forced_lengths import forced_lengths
 
 pytestmark = pytest.mark.builds(2)
 
@@ -77,7 +77,7 @@ class Adapter:
         return cls(layers, norm("norm.weight"), LlamaRotaryEmbedding(config))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[1, T, h] -> [1, T, h]."""
+        """Map [1, T, h] to [1, T, h]."""
         size = x.shape[1]
         hidden = torch.full((size, size), float("-inf")).triu(1)[None, None]
         turn = self.rotary(x, torch.arange(size)[None])
@@ -88,7 +88,7 @@ class Adapter:
 
 @torch.no_grad()
 def published(model: PreTrainedModel, adapter: Adapter, prompt: list[int]) -> tuple[list[int], list[int], list[int]]:
-    """Tokens, drafts of each round and tokens of each round, as `kangaroo_forward` of the published code makes them:
+    """Return the tokens, and of each round its drafts and tokens, as `kangaroo_forward` of the published code does:
     it drafts until it has been unsure of a draft, which is verified too."""
 
     def run(text: list[int]) -> Any:
@@ -153,7 +153,7 @@ def test_rounds_may_stop_drafting_and_begin_again(fused: tuple[Path, Bundle], mo
     expected = [one.token_ids for one in bundle.generate_batch(prompts(), max_new_tokens=40, autoregressive=True)]
     lengths = set()
     for wanted in ([9, 9, 2, 1, 1, 9, 9, 2, 1, 9], [1, 1, 1, 9, 9, 1, 2], [9, *[1] * 7, 9]):
-        monkeypatch.setattr(bundle._loop.drafting, "policy", forced_pace(bundle, wanted))
+        monkeypatch.setattr(bundle._loop.drafting, "policy", forced_lengths(bundle, wanted))
         found = bundle.generate_batch(prompts(), max_new_tokens=40)
         assert [one.token_ids for one in found] == expected
         lengths |= {length for one in found for length in one.path_lengths}

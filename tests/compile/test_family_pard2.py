@@ -1,4 +1,4 @@
-"""PARD-2: its drafter against its formula, the formula against transformers' model over embeddings, and bundles."""
+"""PARD-2: its formula against transformers' model over embeddings. `test_family_rounds` checks its drafter."""
 
 from functools import partial
 
@@ -11,19 +11,8 @@ from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.drafters.pard2 import reference
-from tests.compile.eager_rounds import check_generation, check_rounds, plan_of
+from tests.compile.eager_rounds import check_generation, plan_of
 from tests.heads.pard2 import MASK, pard2
-
-FORMS = {
-    "Llama": pard2,
-    "Qwen 3, bias, tied, checkpoint": partial(pard2, model_type="qwen3", bias=True, tied=True, checkpoint=True),
-}
-
-
-@pytest.mark.parametrize("tokens", [4, 1])
-@pytest.mark.parametrize("form", FORMS)
-def test_drafts_of_rounds_are_those_of_the_whole_text(form, tokens, tmp_path):
-    check_rounds(plan_of(tmp_path, FORMS[form], f"tokens: {tokens}"))
 
 
 @torch.no_grad()
@@ -40,14 +29,6 @@ def test_the_formula_is_the_language_model_over_embeddings_and_features(form, tm
     embedded = model.get_input_embeddings()(torch.tensor([*fed.known, MASK, MASK, MASK]))
     expected = model(inputs_embeds=(embedded + 0.5 * torch.tensor(read) @ weight.T)[None]).logits[0, -4:]
     np.testing.assert_allclose(teacher(fed, [11, 12, 13]), expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.sweep("bundles with their proofs; rounds are in the first tier")
-@pytest.mark.parametrize("more", ["", "decoding: sampling\ngraphs: separate"])
-def test_generates_what_the_target_generates(more, tmp_path):
-    plan = plan_of(tmp_path, pard2, "tokens: 4", more)
-    assert (plan.drafter.kind, plan.graphs) == ("pard2", "separate" if more else "fused")
-    check_generation(plan, tmp_path)
 
 
 @pytest.mark.sweep("the same folder without features is PARD's; a bundle with its proof")

@@ -1,4 +1,4 @@
-"""ReDrafter: its drafter against its formula over the whole text, Apple's cell, and bundles."""
+"""ReDrafter: Apple's cell. `test_family_rounds` checks its drafter."""
 
 from functools import partial
 
@@ -11,20 +11,8 @@ from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.drafters.redrafter import reference
-from tests.compile.eager_rounds import check_generation, check_rounds, plan_of
+from tests.compile.eager_rounds import plan_of
 from tests.heads.redrafter import redrafter
-
-HEADS = {
-    "cell": redrafter,
-    "cell, projected": partial(redrafter, exit_dim=24, layers=1),
-    "sum, within a model": partial(redrafter, rnn=False, prefix="drafter."),
-}
-
-
-@pytest.mark.parametrize("tokens", [4, 1])
-@pytest.mark.parametrize("head", HEADS)
-def test_drafts_of_rounds_are_those_of_the_whole_text(head, tokens, tmp_path):
-    check_rounds(plan_of(tmp_path, HEADS[head], f"tokens: {tokens}"))
 
 
 @torch.no_grad()
@@ -50,17 +38,3 @@ def test_the_reference_is_a_gated_free_recurrent_network_of_torch(tmp_path):
         patch.setattr(reference.functional, "silu", torch.relu)
         found = teacher(fed, [3, 11])
     np.testing.assert_allclose(found, torch.stack(expected), rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.sweep("trees and proofs of bundles are the same code for all kinds; rounds are in the first tier")
-@pytest.mark.parametrize(
-    ("drafter", "more"),
-    [
-        ("tokens: 3", "decoding: sampling\ngraphs: separate"),
-        ("tree: {depth: 3, top_k: 3, nodes: 7}", ""),
-    ],
-)
-def test_generates_what_the_target_generates(drafter, more, tmp_path):
-    plan = plan_of(tmp_path, redrafter, drafter, more)
-    assert (plan.drafter.kind, plan.graphs) == ("redrafter", "separate" if more else "fused")
-    check_generation(plan, tmp_path)

@@ -21,7 +21,7 @@ from speccompile.runtime import Bundle
 from speccompile.tree import chain, from_branching, from_paths
 from tests import zoo
 from tests.compile.tiny_bundles import Built, save
-from tests.light.forced_pace import force
+from tests.light.forced_lengths import force
 
 pytestmark = pytest.mark.builds(2)
 
@@ -218,9 +218,12 @@ def test_what_one_generation_taught_serves_the_next_until_it_is_reset(built, tmp
 
 @pytest.mark.parametrize("built", ["separate"], indirect=True)
 @pytest.mark.parametrize("autoregressive", [False, True])
-def test_it_learns_while_the_pace_drafts_nothing(built, autoregressive):
+def test_it_learns_while_nothing_is_drafted(built, autoregressive):
     """Update the table in paused rounds, as time of drafting, and not at all where no drafts are asked for."""
-    bundle, prompt = Bundle.open(built.path, threads=1), built.prompts()[3]  # whose pace nobody else has
+    bundle, prompt = (
+        Bundle.open(built.path, threads=1),
+        built.prompts()[3],
+    )  # with a policy of its own
     force(bundle, [1])
     found = bundle.generate(prompt, max_new_tokens=12, autoregressive=autoregressive)
     assert found.token_ids == built.reference(prompt)[:12]

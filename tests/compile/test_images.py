@@ -50,7 +50,7 @@ def internvl(tmp_path_factory) -> Iterator[Seeing]:
 
 @pytest.fixture(scope="module")
 def gemma3(tmp_path_factory) -> Iterator[Seeing]:
-    """Rows of a picture see each other: 16, more than a window of its sliding layers, and as many as a chunk."""
+    """Yield a target whose pictures have 16 rows that see each other: more than a sliding window, a whole chunk."""
     with opened(
         "gemma3", {"kind": "layer_skip", "layers": [2, 3], "tokens": 3}, tmp_path_factory, batch_size=2
     ) as seeing:

@@ -87,7 +87,7 @@ def test_rounds_of_others_go_on_while_a_picture_is_encoded(seeing, monkeypatch):
         cancelled, request = (scheduler.submit(seen, images=shown, max_new_tokens=NEW) for _ in range(2))
         scheduler.step()
         assert scheduler.running == 1  # they wait outside the batch slots
-        while any(served.request is running for served in scheduler._seats.running):
+        while any(served.request is running for served in scheduler._slots.running):
             scheduler.step()  # up to the end of the text, while nothing can be encoded
         cancelled.cancel(), scheduler.step()
         assert cancelled.generations()[0].finish_reason == "cancelled"

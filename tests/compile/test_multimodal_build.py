@@ -25,7 +25,7 @@ PROMPTS = ("in the self = the", "\x00 an other", [5, 9, 200, 17] * 6, [11])
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Gemma 3 as Google published it, whose vocabulary ends in padding, and Mistral 3 as transformers writes it."""
+    """Write Gemma 3 as Google published it, with a padded vocabulary, and Mistral 3 as transformers writes it."""
     folder = tmp_path_factory.mktemp("multimodal")
     target = multimodal.model("gemma3", vocab_size=zoo.VOCABULARY + 12, eos_token_id=None)
     multimodal.save(target, folder / "target", "published", tokenizer=True)

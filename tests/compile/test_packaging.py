@@ -44,7 +44,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def compiling(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Variables for a compiler that optimizes nothing: that is a fifth of the time, and no test here is of speed."""
+    """Return variables for a compiler that optimizes nothing: a fifth of the time, and no test here is about speed."""
     program = tmp_path_factory.mktemp("compiler") / "c++"
     program.write_text(f'#!/bin/sh\nexec {COMPILER} "$@" -O0\n')
     program.chmod(0o755)
@@ -58,7 +58,7 @@ def without_compiler(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
 
 
 def python(*arguments: str, variables: dict[str, str], folder: Path) -> "subprocess.CompletedProcess[str]":
-    """Python, with these variables alone set differently; the message of a failure says all."""
+    """Run Python with these variables changed; the message of a failure has the whole output."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPECCOMPILE_", "PYTHON"))}
     return subprocess.run(
         [sys.executable, *arguments],

@@ -175,7 +175,7 @@ def test_a_reshape_that_copies_a_size_of_what_came_before_stays():
 
 
 def ties(rows: int, size: int) -> np.ndarray:
-    """[2, rows, size] with ties everywhere: in one block, in several, at the borders of blocks, and all equal."""
+    """Return [2, rows, size] with ties: in one block, in several, at the borders of blocks, and all equal."""
     x = np.random.default_rng(0).integers(-3, 3, (2, rows, size)).astype(np.float32)
     x[0, 0] = 7
     x[0, 1, [size - 1, 128, 127]] = 9
@@ -266,7 +266,7 @@ def test_commit_kept():
     ring = np.arange(12).reshape(2, 6)
 
     def named(model: ir.Model) -> int:
-        """onnx's text form has no names with a dot."""
+        """Give values the names that onnx's text form cannot have: those with a dot."""
         model.graph.inputs[0].name = "kept.ring"
         return 0
 

@@ -75,7 +75,7 @@ def check(made: Case, candidate: Path, *, tolerance: float = 1e-5, exact: bool =
 
 
 def expected_counts(graph: Graph) -> dict[str, int]:
-    """Numbers and integers of the rows that are fed, window by window, and the used part of every state."""
+    """Count floats and integers of the rows that are fed, window by window, and of the used part of every state."""
     counts = {"values": 0, "tokens": 0}
     batch = int(graph.inputs[0].shape[0])
     for width, fed, committed in script(batch).windows():

@@ -54,7 +54,7 @@ def settings(graph: Graph, capability: str = "8.9") -> Settings:
 
 @pytest.fixture
 def without_polygraphy(monkeypatch) -> None:
-    """`debug reduce` fails at once."""
+    """Let `debug reduce` fail at once."""
     ended = CompletedProcess([], 1, "[I] RUNNING\n", "[!] no such thing\n")
     monkeypatch.setattr(reduce, "run_python", lambda *arguments, **options: ended)
 

@@ -18,7 +18,7 @@ from speccompile.compiler.lower.files import weights_of
 
 
 def described(registry: ONNXRegistry) -> dict[Any, list[Any]]:
-    """Operator -> what the exporter knows of each of its translations."""
+    """Return operator -> what the exporter knows of each of its translations."""
     return {
         target: [(each.onnx_function, repr(each.signature), each.is_complex, each.opset_introduced) for each in found]
         for target, found in registry.functions.items()

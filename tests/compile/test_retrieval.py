@@ -41,7 +41,7 @@ def target(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def answers(target) -> dict[tuple[int, ...], list[int]]:
-    """Prompt -> transformers' own greedy continuation."""
+    """Return prompt -> transformers' own greedy continuation."""
     model = AutoModelForCausalLM.from_pretrained(target, attn_implementation="eager").eval()
     found = {}
     for number in range(TEXTS):

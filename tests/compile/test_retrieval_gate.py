@@ -11,7 +11,7 @@ from tests import zoo
 from tests.compile import tiny_bundles
 from tests.compile.test_retrieval import NEW, answers, index, other_tokenizer, recipe, target  # noqa: F401  fixtures
 from tests.heads.every import HEADS
-from tests.light.forced_pace import force
+from tests.light.forced_lengths import force
 from tests.native.side_by_side import SideBySide
 
 pytestmark = pytest.mark.builds(3)

@@ -91,8 +91,9 @@ def best(tree: Tree) -> Tensor:
 def run(
     acceptance: Acceptance, tree: Tree, sampling: SamplingParams, drafts: Drafts, follow: Tensor | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """New tokens int64 [B, D + 1] of one round, and how many are meant [B]. follow: bool [V, V], which tokens are
-    allowed behind each, by default all."""
+    """Return new tokens int64 [B, D + 1] of one round, and how many of them count [B].
+
+    follow: bool [V, V], which tokens are allowed behind each, by default all."""
     torch.manual_seed(2)
     batch, size = drafts.tokens.shape
     shape = ChainLayout() if tree.is_chain else TreeLayout(tree, size, tree.depth)

@@ -74,7 +74,7 @@ def kept(probs: np.ndarray, top_k: int, top_p: float, min_p: float) -> np.ndarra
 
 
 def assert_kept(probs: np.ndarray, given: Feeds, threshold: np.ndarray, mass: np.ndarray) -> None:
-    """Sums in float32 may put the border one token further where a sum is within 1e-4 of top_p."""
+    """Allow a border one token further where a sum in float32 is within 1e-4 of top_p."""
     for row, (top_k, top_p, min_p) in enumerate(zip(*given.values(), strict=True)):
         for place, found in enumerate(probs[row] >= threshold[row][:, None]):
             low, high = (kept(probs[row, place], top_k, top_p * (1 + slack), min_p) if top_p < 1

@@ -13,7 +13,7 @@ from speccompile.runtime import Bundle, GenerationOptions
 from speccompile.runtime.batch import Batch
 from tests import zoo
 from tests.compile.combinations import MAX_LENGTH, ON_STATES
-from tests.light.forced_pace import force
+from tests.light.forced_lengths import force
 
 PAIR = ON_STATES[0]
 """Target and drafter carry states."""

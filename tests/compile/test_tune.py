@@ -9,7 +9,7 @@ from speccompile.measure.bench.costs import GraphCosts
 from speccompile.measure.tune import trial
 from speccompile.measure.tune.rounds import Rounds, rounds_of, shortened
 from speccompile.recipe import load_recipe
-from tests.light.forced_pace import forced_pace
+from tests.light.forced_lengths import forced_lengths
 
 pytestmark = pytest.mark.builds(3)
 
@@ -23,7 +23,7 @@ def test_shorter_chains_of_real_drafters(built, monkeypatch, name, drafts):
     for prompt in built(name).prompts():
         known = _until_all_were_accepted(rounds_of(bundle.generate(prompt, max_new_tokens=60, adaptive=False)), longest)
         with monkeypatch.context() as patch:
-            patch.setattr(bundle._loop.drafting, "policy", forced_pace(bundle, [drafts + 1]))
+            patch.setattr(bundle._loop.drafting, "policy", forced_lengths(bundle, [drafts + 1]))
             real = rounds_of(bundle.generate(prompt, max_new_tokens=60, adaptive=True)).accepted
         found = shortened(known, longest, drafts).accepted
         assert found == real[: len(found)]

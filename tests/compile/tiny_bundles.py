@@ -45,7 +45,7 @@ class Built:
         return AutoModelForCausalLM.from_pretrained(self.folder / "target", attn_implementation="eager").eval()
 
     def prompts(self) -> list[list[int]]:
-        """Random token ids: one alone, around the chunk of the prefill, past two chunks; then a text that repeats."""
+        """Return random token ids: one, around a prefill chunk, past two chunks; then a text that repeats."""
         random = np.random.default_rng(7)
         return [random.integers(3, zoo.VOCABULARY, length).tolist() for length in PROMPT_LENGTHS] + [REPEATED]
 
@@ -72,7 +72,7 @@ def noisy(name: str, noise: float) -> PreTrainedModel:
 
 
 def end_tokens(name: str, *ends: int) -> list[int]:
-    """Tokens that end the continuations of some prompts early: the one at `ends[i]` in that of the i-th long prompt."""
+    """Return tokens that end some continuations early: the one at `ends[i]` in that of the i-th long prompt."""
     prompts = Built(Path()).prompts()[2 : 2 + len(ends)]
     return [zoo_continuation(name, prompt)[end] for prompt, end in zip(prompts, ends, strict=True)]
 

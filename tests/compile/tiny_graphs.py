@@ -60,7 +60,7 @@ def write(folder: Path, *, dtype: str = "float32", name: str = "verify.engine", 
 
 
 def _model(dtype: str) -> onnx.ModelProto:
-    """window -> embedding -> keys into the cache at `length`; embedding -> argmax over the vocabulary."""
+    """Return a model: window -> embedding -> keys into the cache at `length`, and the argmax over the vocabulary."""
     width, kind = HEADS * SIZE, FLOATS[dtype]
     constants = [
         _weights("embedding", kind, (VOCABULARY, width)),

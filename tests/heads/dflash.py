@@ -40,7 +40,7 @@ def _config(target: PretrainedConfig, architecture: str, **more: Any) -> dict[st
 
 
 def zlab(folder: Path, target: PretrainedConfig, *, own: dict[str, Any] | None = None, **more: Any) -> Path:
-    """z-lab's dialect, which is SpecForge's: neither embedding nor output matrix. own: keys of `dflash_config`."""
+    """Write z-lab's dialect, also SpecForge's: neither embedding nor output matrix. own: keys of `dflash_config`."""
     said = {"mask_token_id": MASK, "target_layer_ids": [0, 1], **(own or {})}
     config = _config(target, "DFlashDraftModel", block_size=BLOCK, num_target_layers=target.num_hidden_layers,
                      dflash_config=said, **more)  # fmt: skip
@@ -116,7 +116,7 @@ def heads(target: PretrainedConfig, said: dict[str, Any], size: int = 0) -> dict
 def speculators(
     folder: Path, target: PretrainedConfig, kind: str = "dflash", *, draft_size: int = 0, **more: Any
 ) -> Path:
-    """speculators' dialect of any of the four: nested layers, boundaries between layers, maybe an own vocabulary."""
+    """Write speculators' dialect of a kind: nested layers, boundaries between layers, maybe a draft vocabulary."""
     vocabulary = target.vocab_size
     layers = more.pop("transformer_layer_config", {})
     nested = _config(target, "Qwen3ForCausalLM") | layers

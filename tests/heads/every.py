@@ -37,7 +37,7 @@ def masks(folder: Path, target: PretrainedConfig, count: int = 3) -> Path:
 
 
 def bita(folder: Path, target: PretrainedConfig, count: int = 3, prompts: int = 2, *, projection: int = 0) -> Path:
-    """Mask tokens and a prefix as the published code saves them. projection: the width of the MLP that makes it."""
+    """Write mask tokens and a prefix as the published code does. projection: the width of the MLP that makes it."""
     layers, heads = target.num_hidden_layers, target.num_attention_heads
     key_heads = getattr(target, "num_key_value_heads", heads)
     width = getattr(target, "head_dim", None) or target.hidden_size // heads

@@ -37,7 +37,7 @@ def faster_decoding(
     folder: Path, target: PretrainedConfig, *, heads: int = HEADS, layers: int = LAYERS, said: int | None = None,
     projections: bool = True, pickle: bool = True, seed: int = 0, **more: Any,
 ) -> Path:  # fmt: skip
-    """medusa_lm_head.pt, or as text-generation-inference has it. said: heads that the config speaks of. projections:
+    """Write medusa_lm_head.pt, or text-generation-inference's file. said: heads that the config counts. projections:
     without any, heads project by the target's, as those of the later training."""
     tensors = _numbered(target, heads, layers, seed, projections=projections)
     config = {"medusa_num_heads": heads if said is None else said, "medusa_num_layers": layers, **more}

@@ -193,7 +193,7 @@ class Context:
         return True
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
-        """Sizes that vary are those of the input that they come from, as in the toy."""
+        """Return a shape, in which sizes that vary are those of the input that they come from, as in the toy."""
         if self.engine.graph == ENCODE_IMAGE:
             rows, width = self.engine.tensors[name]["shape"]
             return self.shapes["pixels"][0] // 4 if rows == -1 else rows, width

@@ -19,7 +19,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def hidden(*modules: str) -> Iterator[None]:
-    """Modules cannot be imported, and what speccompile has imported of itself is forgotten for the time."""
+    """Hide modules from imports inside a `with` block, in which speccompile's own modules are imported anew."""
     before = dict(sys.modules)
     for name in before:
         top = name.partition(".")[0]

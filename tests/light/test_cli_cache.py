@@ -22,7 +22,7 @@ def own(tmp_path) -> Cache:
 
 @pytest.fixture
 def cli(own, monkeypatch, command_line):
-    """`speccompile cache`: exit code, stdout, stderr."""
+    """Run `speccompile cache`: exit code, stdout, stderr."""
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(own.folder))
     monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "0.5")
 

@@ -76,7 +76,7 @@ def with_bases(name: str) -> Stage:
 
 
 def read_lock(name: str) -> dict[str, str]:
-    """Package -> pinned version, of a file in scripts/docker."""
+    """Return package -> pinned version, of a file in scripts/docker."""
     lines = [line.strip() for line in (LOCKS / f"{name}.txt").read_text(encoding="utf-8").splitlines()]
     pins = [line for line in lines if line and not line.startswith("#")]
     assert all(PINNED.fullmatch(pin) for pin in pins)

@@ -26,7 +26,7 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
-    """Distribution -> the version that importlib.metadata shall report, None for a missing one; others are real."""
+    """Return distribution -> the version that importlib.metadata reports, None for a missing one; others are real."""
     pretended: dict[str, str | None] = {}
     real = importlib.metadata.version
 

@@ -1,4 +1,4 @@
-"""Check what the pace is told of slots, and what drafters read again."""
+"""Check what the policy is told of slots, and what drafters read again."""
 
 from types import SimpleNamespace
 
@@ -9,7 +9,7 @@ from tests.light.test_drafting import KINDS
 
 
 class Asked:
-    """A pace that notes which sequences it is told of."""
+    """A policy that notes which sequences it is told of."""
 
     def __init__(self) -> None:
         self.told: list[object] = []
@@ -31,7 +31,7 @@ def waiting(prompt: int, room: int) -> SimpleNamespace:
     return SimpleNamespace(speculative=True, fixed_draft_length=False, is_tracked=False, sequence=sequence)
 
 
-def test_the_pace_is_told_who_begins_and_who_joins():
+def test_the_policy_is_told_who_begins_and_who_joins():
     drafting = toy_bundle(batch_size=3)._loop.drafting
     drafting.policy = asked = Asked()  # type: ignore[assignment]
     first, second, third = waiting(4, 9), waiting(6, 2), waiting(5, 7)

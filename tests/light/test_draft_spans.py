@@ -8,7 +8,7 @@ from speccompile.serving.http.openapi import SCHEMAS
 from speccompile.serving.scheduler import OutputDelta
 from speccompile.serving.scheduler.draft_spans import DraftSpans
 from tests.light.fake_bundle import TEMPLATE as FIRST_MESSAGE_ALONE
-from tests.light.forced_pace import force
+from tests.light.forced_lengths import force
 from tests.light.serve_example import chat_bundle, toy_server, toy_text
 from tests.light.test_serve_lives import generation
 

@@ -11,7 +11,7 @@ from speccompile.bundle.sampling import SamplingParams
 from speccompile.runtime.rounds.bound_graphs import right_aligned_chunks
 from tests.light.fake_bundle import toy_bundle
 from tests.light.fake_machine import make_machine
-from tests.light.forced_pace import force
+from tests.light.forced_lengths import force
 from tests.light.toy_models import VOCABULARY, autoregressive, drafts, path_lengths
 
 PROMPT = [3, 1, 4, 1, 5]
@@ -72,15 +72,15 @@ def test_the_drafter_drafts_as_if_it_had_never_fallen_behind(rows, wanted, chunk
             text = target[: len(text) + length]
 
 
-def test_a_round_verifies_as_many_drafts_as_the_pace_says():
+def test_a_round_verifies_as_many_drafts_as_the_policy_says():
     bundle = toy_bundle(tokens=4)
-    pace = force(bundle, [9, 5, 5, 1, 1, 3, 2, 1])
+    policy = force(bundle, [9, 5, 5, 1, 1, 3, 2, 1])
     generation = bundle.generate(PROMPT, max_new_tokens=60)
     whole = bundle.generate(PROMPT, max_new_tokens=60, adaptive=False)
     assert generation.token_ids == whole.token_ids == autoregressive(PROMPT, 60)
     assert len(generation.draft_lengths) == generation.rounds == len(generation.path_lengths)
     most = dict.fromkeys((1, 2, 3, 5), 0)
-    for count, chosen in zip(generation.draft_lengths, pace.chosen[1:], strict=False):
+    for count, chosen in zip(generation.draft_lengths, policy.chosen[1:], strict=False):
         assert count < chosen
         most[chosen] = max(most[chosen], count)
     assert most == {1: 0, 2: 1, 3: 2, 5: 4}
@@ -119,14 +119,14 @@ def test_a_tree_is_verified_whole_or_not_at_all():
 
 def test_a_drafter_that_fell_behind_reads_what_it_missed_alone():
     bundle = toy_bundle(tokens=3, prefill_chunk=8)
-    pace = force(bundle, [4, 1, *[1] * 20, 4, 4])
+    policy = force(bundle, [4, 1, *[1] * 20, 4, 4])
     generation = bundle.generate(PROMPT, max_new_tokens=28)
     assert generation.token_ids == autoregressive(PROMPT, 28)
     runs = bundle.engine.runs
     assert runs[: runs.index("draft")] == ["verify"] * 22  # the prefill, then rounds without drafts
     assert runs[22:27] == ["draft"] * 4 + ["verify"]  # 26 tokens in chunks of 8
-    assert pace.lags[:24] == [5, 0, *range(6, 27), 0]
-    assert pace.caught_up_with == [26]
+    assert policy.lags[:24] == [5, 0, *range(6, 27), 0]
+    assert policy.caught_up_with == [26]
     bound = len(bundle._loop.rounds._catch_ups)
     for length in range(1, 9):  # catch-ups of every length share a few shapes
         force(bundle, [4, *[1] * length])
@@ -136,7 +136,7 @@ def test_a_drafter_that_fell_behind_reads_what_it_missed_alone():
 
 def test_a_fused_drafter_reads_beside_the_target():
     bundle = toy_bundle(tokens=3, prefill_chunk=8, fused=True)
-    pace = force(bundle, [4, 1, *[1] * 10, 4, 4])
+    policy = force(bundle, [4, 1, *[1] * 10, 4, 4])
     generation = bundle.generate(PROMPT, max_new_tokens=28)
     assert generation.token_ids == autoregressive(PROMPT, 28)
     runs, before = bundle.engine.runs, 12
@@ -144,16 +144,16 @@ def test_a_fused_drafter_reads_beside_the_target():
     assert runs[before : before + 2] == ["step"] * 2  # 11 tokens and the pending one in chunks of 8
     fed = bundle.engine.verified[before : before + 2]
     assert fed == [[(8, 5)], [(4, 13)]]
-    assert pace.caught_up_with[-2:] == [8, 4]
+    assert policy.caught_up_with[-2:] == [8, 4]
 
 
 def test_beside_a_target_that_carries_states_a_drafter_reads_while_it_rests():
     bundle = toy_bundle(tokens=3, prefill_chunk=8, carried=True, features=True, pairs=True)
-    pace = force(bundle, [4, 1, *[1] * 10, 4, 4])
+    policy = force(bundle, [4, 1, *[1] * 10, 4, 4])
     generation = bundle.generate(PROMPT * 3, max_new_tokens=28)
     assert generation.token_ids == autoregressive(PROMPT * 3, 28)
     assert bundle.engine.runs[:-1] == ["verify", "draft"] * (len(bundle.engine.runs) // 2)
-    assert set(pace.lags[1:]) == {0}
+    assert set(policy.lags[1:]) == {0}
     fed = [rows[0] for rows in bundle.engine.verified]
     assert fed[:3] == [(8, 0), (7, 8), (1, 15)]  # no token of the text twice
 
@@ -167,10 +167,10 @@ def test_alone_a_drafter_rests_beside_a_target_that_carries_states():
 
 def test_a_step_of_a_target_that_carries_states_drafts_in_every_round():
     bundle = toy_bundle(tokens=3, carried=True, fused=True)
-    pace = force(bundle, [1])
+    policy = force(bundle, [1])
     assert bundle.generate(PROMPT, max_new_tokens=28).token_ids == autoregressive(PROMPT, 28)
     assert set(bundle.engine.runs) == {"step"}
-    assert pace.chosen == []
+    assert policy.chosen == []
 
 
 def test_a_generation_may_begin_without_the_drafter():
@@ -200,13 +200,13 @@ def borrowing(**options):
 
 def test_a_fused_drafter_without_memory_begins_again_with_the_pending_token():
     bundle = borrowing(tokens=3, prefill_chunk=8, fused=True)
-    pace = force(bundle, [4, 1, *[1] * 10, 4, 4])
+    policy = force(bundle, [4, 1, *[1] * 10, 4, 4])
     generation = bundle.generate(PROMPT, max_new_tokens=28)
     assert generation.token_ids == autoregressive(PROMPT, 28)
     runs = bundle.engine.runs
     assert runs[:14] == ["step", *["verify"] * 11, "step", "step"]
     assert bundle.engine.verified[12] == [(1, 16)]  # given, committed before
-    assert pace.caught_up_with[1:] == []
+    assert policy.caught_up_with[1:] == []
 
 
 def test_of_the_middle_of_a_text_nothing_is_drafted_without_memory():
@@ -218,34 +218,34 @@ def test_of_the_middle_of_a_text_nothing_is_drafted_without_memory():
 def test_a_drafter_without_memory_has_nothing_to_read():
     bundle = toy_bundle()
     bundle._loop.drafting._has_own_cache = False
-    pace = force(bundle, [1])
+    policy = force(bundle, [1])
     bundle.generate(PROMPT, max_new_tokens=8)
-    assert set(pace.lags[1:]) == {0}
+    assert set(policy.lags[1:]) == {0}
 
 
 @pytest.mark.parametrize("changes", [{"exact": False}, {"sampling": True, "sample": True}])
 def test_time_never_decides_where_it_could_change_tokens(changes):
     bundle = toy_bundle(batch_size=2, **changes)
-    pace = force(bundle, [1])
+    policy = force(bundle, [1])
     warm = {"temperature": [0.0, 1.0], "seed": 3} if "sample" in changes else {}
     for generation in bundle.generate_batch([PROMPT, PROMPT], max_new_tokens=30, **warm):
         assert max(generation.draft_lengths) == 4
-    assert pace.chosen == []
+    assert policy.chosen == []
     if warm:  # certain in every row
         bundle.generate_batch([PROMPT, PROMPT], max_new_tokens=30)
-        assert pace.chosen
+        assert policy.chosen
 
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_on_a_gpu_windows_are_whole_and_fused_bundles_draft_always(tmp_path, monkeypatch, fused):
     opened = make_machine(tmp_path, monkeypatch)(fused=fused, tokens=4)
-    pace = force(opened.bundle, [5, 3, 1, 1])
+    policy = force(opened.bundle, [5, 3, 1, 1])
     generation = opened.bundle.generate(PROMPT, max_new_tokens=40)
     assert generation.token_ids == autoregressive(PROMPT, 40)
-    assert (pace.chosen == []) == fused
+    assert (policy.chosen == []) == fused
     assert opened.trt.engines == (["step"] if fused else ["verify", "draft"])
     if not fused:
-        assert pace.offered == [1, 5]
+        assert policy.offered == [1, 5]
         assert opened.engine.host_view("window", (1, 5)).any()
 
 

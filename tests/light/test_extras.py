@@ -67,7 +67,7 @@ NO_MODULES = {
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """("command" or "entry", its name, what is missing) -> the answer, and the folder in which it was asked."""
+    """Return ("command" or "entry", its name, what is missing) -> the answer, and the folder in which it was asked."""
     folder = tmp_path_factory.mktemp("extras")
     requests = folder / "requests.jsonl"
     line = {"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"model": "toy", "prompt": "a"}}

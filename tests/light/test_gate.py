@@ -11,7 +11,7 @@ from speccompile.errors import BundleError, UsageError
 from speccompile.runtime import Bundle
 from speccompile.runtime.rounds.host_drafts import find_proposer
 from tests.light.fake_bundle import toy_manifest
-from tests.light.forced_pace import force
+from tests.light.forced_lengths import force
 from tests.light.toy_engine import ToyEngine
 from tests.light.toy_models import VOCABULARY, autoregressive, path_lengths
 
@@ -101,11 +101,11 @@ def test_a_drafter_that_reads_features_runs_in_any_case():
     assert bundle.engine.runs.count("draft") == 8
 
 
-def test_what_the_pace_is_told_of_rounds_without_the_drafter():
+def test_what_the_policy_is_told_of_rounds_without_the_drafter():
     bundle = gated(Index(lambda text: TOKENS if len(text) < 20 else 0))
-    pace = force(bundle, [TOKENS + 1])
+    policy = force(bundle, [TOKENS + 1])
     assert bundle.generate(PROMPT, max_new_tokens=40).token_ids == autoregressive(PROMPT, 40)
-    assert pace.caught_up_with == [len(PROMPT)]  # catching up is what a draft costs here, and told as that
+    assert policy.caught_up_with == [len(PROMPT)]  # catching up is what a draft costs here, and told as that
 
 
 def test_without_drafts_the_index_is_not_asked():

@@ -131,7 +131,7 @@ def add_pieces(writer, more=()):
 
 
 def merged(text, scores):
-    """SentencePiece's BPE, by its definition: merge the neighbours that make the piece with the best score, the
+    """Apply SentencePiece's BPE, by its definition: merge the neighbours that make the piece with the best score, the
     leftmost of equals, until there are none; spell what is no piece in bytes."""
     parts = list(text.replace(" ", "\u2581"))
     while pairs := [(-scores[a + b], at) for at, (a, b) in enumerate(pairwise(parts))

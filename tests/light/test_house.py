@@ -256,6 +256,23 @@ def test_no_modules_import_each_other() -> None:
     assert sorted(left) == []
 
 
+def test_no_parts_of_a_room_import_each_other() -> None:
+    """Parts are the modules and folders of one folder, whose arrows are those of all modules in them."""
+    graph = grimp.build_graph("speccompile", cache_dir=None)
+    rooms = {module.rpartition(".")[0] for module in graph.modules} - {"", "speccompile"}
+    for room in sorted(rooms):
+        left: dict[str, set[str]] = {part: set() for part in graph.find_children(room)}
+        for part in left:
+            within = {part, *graph.find_descendants(part)}
+            imported = {name for module in within for name in graph.find_modules_directly_imported_by(module)}
+            left[part] = {
+                other for other in left if other != part and any(f"{n}.".startswith(f"{other}.") for n in imported)
+            }
+        while free := {part for part, others in left.items() if not others & left.keys()}:
+            left = {part: others for part, others in left.items() if part not in free}
+        assert sorted(left) == [], f"parts of {room} import each other"
+
+
 def asked_by_name(file: Path) -> list[str]:
     """Yield comparisons of something with the name of a drafting method."""
     found = []

@@ -9,9 +9,9 @@ import pytest
 
 from speccompile.bundle.sources import TIMESTAMPS
 from speccompile.contract import Tensor
-from speccompile.runtime.audio.long_form import LongForm, Transcription
 from speccompile.runtime.audio.reader import HeardSound
 from speccompile.runtime.generation_options import GenerationOptions
+from speccompile.runtime.transcription.long_form import LongForm, Transcription
 from tests.light.bundle_example import manifest
 from tests.light.test_audio import AUDIO, SECTION
 

@@ -54,25 +54,25 @@ def test_before_any_round_it_is_expected_that_drafts_come_true_as_often():
     assert LONG_MEMORY == 100
 
 
-def generate(pace: AdaptiveDraftLength, *, tokens: int, luck: int, chance: float, draft: float) -> tuple[int, float]:
+def generate(policy: AdaptiveDraftLength, *, tokens: int, luck: int, chance: float, draft: float) -> tuple[int, float]:
     """Return rounds and seconds of one generation. luck: rounds at its beginning whose drafts are all wrong."""
     dice, taken, rounds, seconds, behind = Random(5), 0, 0, 0.0, 0
-    pace.begin(4, tokens)
+    policy.begin(4, tokens)
     while taken < tokens:
-        width, rounds = pace.next_width(behind), rounds + 1
+        width, rounds = policy.next_width(behind), rounds + 1
         if width == 1:
-            pace.record_autoregressive(1.0)
+            policy.record_autoregressive(1.0)
             taken, seconds, behind = taken + 1, seconds + 1.0, behind + 1
             continue
         if behind:
-            pace.record_catch_up(behind, draft, draft)
+            policy.record_catch_up(behind, draft, draft)
         else:
-            pace.record_draft(draft)
+            policy.record_draft(draft)
         count = 0
         while luck <= 0 and count < width - 1 and dice.random() < chance:
             count += 1
         luck, behind = luck - 1, 0
-        pace.record_verify(width, 1.1, [count], 0)
+        policy.record_verify(width, 1.1, [count], 0)
         taken, seconds = taken + 1 + count, seconds + 1.1 + draft
     return rounds, seconds
 

@@ -12,7 +12,7 @@ from speccompile.errors import UsageError
 from speccompile.runtime import Bundle
 from speccompile.runtime.rounds.host_drafts import HostDrafts, find_proposer
 from tests.light.fake_bundle import toy_bundle, toy_manifest, write_toy_bundle
-from tests.light.forced_pace import force
+from tests.light.forced_lengths import force
 from tests.light.toy_engine import ToyEngine
 from tests.light.toy_models import VOCABULARY, autoregressive
 
@@ -109,19 +109,19 @@ def test_a_proposer_reads_the_whole_text_and_a_round_is_as_wide_as_its_answer():
 
 @pytest.mark.parametrize("tree", ["chain", "dynamic"])
 @pytest.mark.parametrize("sampling", [False, True], ids=["greedy", "sampling"])
-def test_the_pace_changes_no_token(tree, sampling):
+def test_the_draft_length_changes_no_token(tree, sampling):
     forms = [chains(NODES), [], chains(1)]
     bundle = host_bundle(Oracle(forms), tree=tree, batch_size=2, sampling=sampling)
     options = {"temperature": 1.0, "seed": 5} if sampling else {}
     rows, many = [PROMPT, PROMPT[::-1] * 3], {"max_new_tokens": 40, **options}
     alone = [each.token_ids for each in bundle.generate_batch(rows, autoregressive=True, **many)]
-    pace = force(bundle, [NODES + 1, 1, 3, 1, 1, NODES + 1, 2])
+    policy = force(bundle, [NODES + 1, 1, 3, 1, 1, NODES + 1, 2])
     assert [each.token_ids for each in bundle.generate_batch(rows, **many)] == alone
-    assert {1, NODES + 1} <= set(pace.chosen)
-    assert not pace.caught_up_with
+    assert {1, NODES + 1} <= set(policy.chosen)
+    assert not policy.caught_up_with
 
 
-def test_nothing_is_proposed_where_the_pace_asks_for_nothing():
+def test_nothing_is_proposed_where_the_policy_asks_for_nothing():
     oracle = Oracle([chains(NODES)])
     bundle = host_bundle(oracle)
     force(bundle, [1])

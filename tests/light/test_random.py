@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from speccompile.runtime.rounds.random import Purpose, Uniforms, fresh_seed
+from speccompile.runtime.options import fresh_seed
+from speccompile.runtime.rounds.random import Purpose, Uniforms
 
 
 @pytest.mark.parametrize(("seed", "sequence"), [(0, 0), (7, 0), (7, 3), (2**64 - 1, 100)])

@@ -13,7 +13,7 @@ from speccompile.contract import Graph
 from speccompile.runtime import Bundle
 from speccompile.runtime.generation import SequenceState
 from tests.light.fake_bundle import toy_bundle, toy_manifest
-from tests.light.forced_pace import ForcedPace, forced_pace
+from tests.light.forced_lengths import ForcedLengths, forced_lengths
 from tests.light.toy_engine import ToyEngine
 
 CAPACITY = 64
@@ -149,9 +149,9 @@ def test_a_row_gets_what_it_gets_alone(kind, ranges, seeds):
         )
         bundle.engine.compares = True
         if seed % 3:
-            pace = forced_pace(bundle, [dice.randrange(1, 6) for _ in range(7)])
-            assert isinstance(pace, ForcedPace)
-            bundle._loop.drafting.policy = pace
+            policy = forced_lengths(bundle, [dice.randrange(1, 6) for _ in range(7)])
+            assert isinstance(policy, ForcedLengths)
+            bundle._loop.drafting.policy = policy
         asked = list(requests(dice, 12, kind))
         server = Server(bundle, dice, list(asked))
         server.run()

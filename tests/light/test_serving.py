@@ -245,7 +245,7 @@ def test_what_goes_wrong_with_one_row_ends_its_request_alone(text, monkeypatch):
     good = made.submit([9], max_new_tokens=20)
     for _ in range(3):
         made.step()
-    row = next(served.row for served in made._seats.running if served.request is bad)
+    row = next(served.row for served in made._slots.running if served.request is bad)
     monkeypatch.setattr(row.stream, "push", lambda tokens: 1 / 0)
     ((generation,),) = finish(made, good)
     assert generation.token_ids == autoregressive([9], 20)

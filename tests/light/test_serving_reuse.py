@@ -117,7 +117,7 @@ def test_rows_that_run_are_kept_together():
         made.step()
     beside = made.submit([5] * 20, max_new_tokens=6)
     made.step()
-    slots = sorted(each.slot for each in made._seats.running)
+    slots = sorted(each.slot for each in made._slots.running)
     assert slots in ([1, 2], [2, 3])
     (one,), (two,) = finish(made, running, beside)
     assert (one.cached_tokens, two.cached_tokens) == (19, 19)

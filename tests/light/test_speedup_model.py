@@ -11,7 +11,7 @@ CHAIN = {width: width - 1 for width in range(1, DRAFTS + 2)}
 
 
 def shared(rows: float) -> list[float]:
-    """Expected tokens where so many rows count, all of which accept the first draft, and half the second and third."""
+    """Return the expected tokens after `rows` rounds: all accepted the first draft, and half the second and third."""
     first = (rows + PRIOR_ACCEPTANCE) / (rows + 1)
     second = (rows / 2 + first) / (rows + 1)
     third = (rows / 2 + second) / (rows / 2 + 1)

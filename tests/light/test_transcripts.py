@@ -9,13 +9,13 @@ import transformers
 from transformers.generation import WhisperTimeStampLogitsProcessor
 
 from speccompile.errors import PromptError, UsageError
-from speccompile.runtime.audio.long_form import LongForm
 from speccompile.runtime.audio.mel import long_log_mel
 from speccompile.runtime.audio.reader import read_long_sound, transcript_start
 from speccompile.runtime.audio.resample import resample
 from speccompile.runtime.audio.rules import RuleMatcher, TimeRules, TokenRules, Written
-from speccompile.runtime.audio.segments import Segment, compression_ratio, cut_at_times, previous_tokens
-from speccompile.runtime.audio.subtitles import clock, srt_block, timed_line, vtt_block
+from speccompile.runtime.transcription.long_form import LongForm
+from speccompile.runtime.transcription.segments import Segment, compression_ratio, cut_at_times, previous_tokens
+from speccompile.runtime.transcription.subtitles import clock, srt_block, timed_line, vtt_block
 from tests.light.bundle_example import manifest
 from tests.light.test_audio import AUDIO, SECTION, riff
 

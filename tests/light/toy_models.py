@@ -60,7 +60,7 @@ def adjustments(new: Sequence[int], sampling: SamplingParams) -> Adjustments:
 def distribution(
     tokens: Sequence[int], sampling: SamplingParams, seen: Collection[int], adjusted: Adjustments
 ) -> Array:
-    """float64 [V]: what sampling chooses from; one token is certain at temperature 0. seen: what is penalized."""
+    """Return the distribution float64 [V] to sample from: one-hot at temperature 0. seen: penalized tokens."""
     scores = logits(tokens).astype(np.float64)
     for token, (bias, _) in adjusted.items():
         scores[token] += bias

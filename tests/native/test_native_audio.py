@@ -16,9 +16,9 @@ from speccompile.errors import PromptError
 from speccompile.runtime.audio.mel import log_mel
 from speccompile.runtime.audio.reader import transcript_start
 from speccompile.runtime.audio.resample import resample
-from speccompile.runtime.audio.segments import Segment, compression_ratio, cut_at_times, previous_tokens
 from speccompile.runtime.audio.sound_files import read_sound
-from speccompile.runtime.audio.subtitles import srt_block, timed_line, vtt_block
+from speccompile.runtime.transcription.segments import Segment, compression_ratio, cut_at_times, previous_tokens
+from speccompile.runtime.transcription.subtitles import srt_block, timed_line, vtt_block
 from tests.light.test_audio import AUDIO, FORMS, OTHER_BLOCK, SECTION, riff
 from tests.light.test_transcripts import END, FIRST, SIZE, processor
 from tests.native.bundle_lines import Lines, outcome

@@ -133,7 +133,7 @@ def test_requests_with_the_same_options_run_side_by_side(load: Callable[..., Any
 
 
 def _counting(model: Any, groups: list[int]) -> Any:
-    """Notes the rows of every generation."""
+    """Note the rows of every generation."""
     loop, run = model._bundle._loop, model._bundle._loop.generate
 
     def generate(rows: Any, *arguments: Any) -> Any:

@@ -90,7 +90,7 @@ class Nodes:
         return self("Unsqueeze", self("Range", 0, self.size(value, 1), 1), [0])
 
     def column(self, value: str) -> str:
-        """[B] -> [B, 1]."""
+        """Map [B] to [B, 1]."""
         return self("Unsqueeze", value, [1])
 
     def whole(self, value: str) -> str:
@@ -104,7 +104,7 @@ class Nodes:
         return self.whole(self("Floor", self("Mul", value, factor)))
 
     def sum(self, value: str) -> str:
-        """[B, N] -> [B]."""
+        """Map [B, N] to [B]."""
         return self("ReduceSum", value, [1], keepdims=0)
 
 

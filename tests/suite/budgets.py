@@ -76,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def declared(items: list[pytest.Item]) -> Counter[str]:
-    """Module -> builds that it declares, and its tests among `items`."""
+    """Return module -> builds that it declares, and that its tests among `items` declare."""
     found: Counter[str] = Counter()
     nodes = {node for item in items for node in item.listchain() if not isinstance(node, pytest.Session)}
     for node in nodes:

@@ -42,6 +42,6 @@ def _changed(text: str, mark: str) -> str | None:
 
 
 def _with_pytest(lines: list[str], imports: list[ast.Import | ast.ImportFrom]) -> list[str]:
-    """ruff sorts it in."""
+    """Import pytest; ruff sorts the line in."""
     first = imports[0].lineno - 1 if imports else len(lines)
     return [*lines[:first], "import pytest\n", *lines[first:]]

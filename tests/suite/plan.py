@@ -30,7 +30,7 @@ def file_of(nodeid: str) -> str:
 
 
 def read_costs(root: Path, tier: str) -> dict[str, float]:
-    """File -> seconds of processor time of its tests of a tier, "first" or "sweep"."""
+    """Return file -> seconds of processor time of its tests of a tier, "first" or "sweep"."""
     path = root / "tests" / "costs.json"
     return json.loads(path.read_text(encoding="utf-8")).get(tier, {}) if path.exists() else {}
 
@@ -49,7 +49,7 @@ def head(root: Path) -> str:
 
 
 def read_shard(text: str, root: Path) -> tuple[int, int]:
-    """Number and count of "I/N", or of the shard that the last commit chooses for "auto"."""
+    """Return I and N of "I/N"; for "auto" those of the shard that the last commit chooses."""
     if text == "auto":
         return int(head(root), 16) % SHARDS + 1, SHARDS
     index, slash, count = text.partition("/")
@@ -61,9 +61,11 @@ def read_shard(text: str, root: Path) -> tuple[int, int]:
 
 
 def shards(nodeids: Sequence[str], costs: Mapping[str, float], count: int) -> list[set[str]]:
-    """Return the tests of each shard. A file, whose tests share bundles, lies in one, unless it costs more than a shard
-    is meant to and is not UNCUT: then it is cut into as few runs of neighbours as it takes. The dearest first, each to
-    whom has least."""
+    """Return the tests of each shard, of about equal costs.
+
+    The tests of a file share bundles, so they stay together. Only a file that costs more than a shard, and is not
+    UNCUT, is cut, into as few runs of neighbours as possible. The most expensive part goes first.
+    """
     files: dict[str, list[str]] = defaultdict(list)
     for nodeid in nodeids:
         files[file_of(nodeid)].append(nodeid)
@@ -84,12 +86,12 @@ def shards(nodeids: Sequence[str], costs: Mapping[str, float], count: int) -> li
 
 
 def dearest_first(items: Sequence[T], file: Callable[[T], str], costs: Mapping[str, float]) -> list[T]:
-    """Sort by files, those that take longest first, so that none of them begins when the others are through."""
+    """Sort by files, the slowest first: none of them then begins when the other workers are done."""
     return sorted(items, key=lambda item: (-costs.get(file(item), DEFAULT_SECONDS), file(item)))
 
 
 def shuffled(items: Sequence[T], file: Callable[[T], str], together: Callable[[T], object], seed: int) -> list[T]:
-    """Files in random order, and their tests in another, but for those that `together` gives one value: they share
+    """Shuffle files, and the tests in each, but for tests to which `together` gives one value: they share
     what a parameter of their module makes, and it would be made over and over."""
     chance = random.Random(seed)
     files: dict[str, dict[object, list[T]]] = defaultdict(lambda: defaultdict(list))

@@ -121,7 +121,7 @@ def loss_of(learner: TrainableDrafter, seen: TeacherBatch, depth: int) -> Tensor
 
 
 def check_saved(plan: Plan, learner: TrainableDrafter, depth: int) -> Plan:
-    """Saved and read again it says the same, bit for bit. Returns the plan of a recipe that drafts with the folder."""
+    """Check that saving and loading changes no bit of its logits. Return the plan of a recipe that drafts with it."""
     folder = plan.drafter.head.folder.parent
     learner.save(folder / "left", torch.float32)
     recipe = (folder / "recipe.yaml").read_text()

@@ -16,10 +16,11 @@ import torch
 
 from speccompile.errors import PromptError, SpeccompileError, UnsupportedModelError, UsageError
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.train.answers import Prompt, make_answers
+from speccompile.train.answers import make_answers
 from speccompile.train.answers.generator import FailedResponse, GenerationRequest, Response, seed_of
 from speccompile.train.answers.store import PART, Store
 from speccompile.train.answers.transformers_generator import TransformersMaker, transformers_maker
+from speccompile.train.data.documents import Prompt
 from tests import zoo
 from tests.train.answer_plans import training_plan
 

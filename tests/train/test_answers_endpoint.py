@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from speccompile.errors import SpeccompileError, UsageError
-from speccompile.train.answers import Prompt, make_answers
+from speccompile.train.answers import make_answers
 from speccompile.train.answers.generator import seed_of
 from speccompile.train.answers.server import RefusedError, Server, completions_url
+from speccompile.train.data.documents import Prompt
 from tests import zoo
 from tests.train.answer_plans import training_plan
 from tests.train.completions_server import refused, said, serving

@@ -74,7 +74,7 @@ def test_simulated_rounds_are_those_of_drafting_one_round_after_the_other(kind, 
 
 
 def drafting(learner: Toy, teacher: Teacher, one: Answer) -> list[int]:
-    """Rounds as a loop has them: it drafts behind what is known; the text says how far that is right."""
+    """Return tokens of each round, as a loop has them: drafts follow the known text, which says how many are right."""
     given, known = [], len(one.prompt) + 1
     text = one.prompt + one.new
     while known < len(text):

@@ -15,8 +15,8 @@ from speccompile.recipe import load_recipe
 from speccompile.recipe.training import plan_training
 from speccompile.train.data.documents import Sound
 from speccompile.train.data.prepare import prepare_prompts
+from speccompile.train.data.sounds import NUMBERS, Sounds, name_sound
 from speccompile.train.run import Source, run_training
-from speccompile.train.sounds import NUMBERS, Sounds, name_sound
 from speccompile.train.sources import split_sources
 from speccompile.train.teacher import Teacher
 from tests.compile.test_encoder_decoders import generate, make_model

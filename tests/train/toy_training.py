@@ -52,7 +52,7 @@ class Toy(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """int64 [B] -> float32 [B, TOKENS]."""
+        """Map int64 [B] to float32 [B, TOKENS]."""
         x = self.embed_tokens(tokens)
         x = x + self.back(self.dropout(functional.silu(self.norm(self.hidden(x)))))
         return self.lm_head(x)

@@ -312,7 +312,7 @@ def _expanded_tree(
 
 
 def _margin(ordered: Array, count: int) -> float:
-    """Return the margin between the last of the `count` first and the next."""
+    """Return the difference between values number `count` and `count` + 1 of `ordered`."""
     return float(ordered[count - 1] - ordered[count]) if count < len(ordered) else np.inf
 
 

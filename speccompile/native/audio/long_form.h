@@ -1,4 +1,4 @@
-// Transcription window by window: Whisper's sequential algorithm, with fallback to higher temperatures (runtime/audio/long_form.py).
+// Transcription window by window: Whisper's sequential algorithm, with fallback to higher temperatures (runtime/transcription/long_form.py).
 #pragma once
 
 #include <deque>
@@ -35,16 +35,16 @@ void check_hears(const Manifest& manifest);
 // Throws Error(kUsage) for a threshold that is no number.
 void check_thresholds(const LongForm& form);
 
-// Segments of one sound, which are written as they are asked for.
+// Segments of one sound, transcribed on demand.
 class Transcription {
  public:
   // bundle: of a target that hears; it outlives this. language: none to detect it. options: those of every window. Throws Error(kUsage)
   // or Error(kPrompt) for what the bundle cannot take.
   Transcription(Decode decode, const Bundle& bundle, HeardSound sound, std::optional<std::string> language, Request options, LongForm form);
 
-  // Write until there is a segment. Return none at the end.
+  // Transcribe until there is a segment. Return none at the end.
   std::optional<Segment> next();
-  // Write the rest of the segments. The functions below then tell of the whole transcript.
+  // Transcribe the rest. The functions below then return the whole transcript.
   void finish();
 
   const std::vector<Segment>& segments() const { return found_; }
@@ -54,7 +54,7 @@ class Transcription {
   const std::optional<std::string>& language() const { return language_; }
   const std::string& task() const { return task_; }
   double seconds() const { return sound_.seconds; }
-  // Return how the transcript was written: the generations of all windows, without those that were written again, as one.
+  // Return the generations of all windows as one, without those that a higher temperature replaced.
   Json generation() const;
   // Return the object of `transcribe --json`.
   Json to_json() const;

@@ -1,4 +1,4 @@
-// Segments of a transcript: parts of a text with the times at which they are spoken (runtime/audio/segments.py).
+// Segments of a transcript: parts of a text with the times at which they are spoken (runtime/transcription/segments.py).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Segments of a transcript as text with times, and as subtitles: SubRip (srt) and WebVTT (vtt) (runtime/audio/subtitles.py).
+// Segments of a transcript as text with times, and as subtitles: SubRip (srt) and WebVTT (vtt) (runtime/transcription/subtitles.py).
 #pragma once
 
 #include <string>

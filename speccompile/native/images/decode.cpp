@@ -24,7 +24,7 @@ bool is_video(std::string_view data) {
   return part(0) == "\x1a\x45\xdf\xa3" || (part(0) == "RIFF" && part(8) == "AVI ");
 }
 
-// Numbers of a header of PPM: between blanks and comments.
+// Return the next number of a PPM header, after blanks and comments.
 int64_t next_number(std::string_view data, size_t& at, const std::string& where) {
   const auto is_blank = [](char each) { return each == ' ' || (each >= '\t' && each <= '\r'); };
   while (at < data.size() && (is_blank(data[at]) || data[at] == '#')) {
@@ -54,7 +54,7 @@ Pixels decode_pnm(std::string_view data, const std::string& where) {
   const size_t bytes = most > 255 ? 2 : 1, values = static_cast<size_t>(width * height) * (is_grey ? 1 : 3);
   if (data.size() - at < values * bytes)
     refuse_damaged(where, "it has " + std::to_string(data.size() - at) + " bytes of pixels, expected " + std::to_string(values * bytes));
-  // as Pillow scales: grey of two bytes to 16 bits, whose upper 8 remain, all else to 8
+  // Scale as Pillow does: grey values of two bytes to 16 bits, of which the upper 8 remain, all others to 8.
   const bool is_cut = is_grey && bytes == 2;
   std::vector<uint8_t> table(static_cast<size_t>(most) + 1);
   for (size_t value = 0; value < table.size(); ++value) {
@@ -139,7 +139,7 @@ Pixels turned(Pixels image, int orientation) {
   Pixels found = Pixels::black(height, width);
   for (int64_t row = 0; row < height; ++row)
     for (int64_t column = 0; column < width; ++column) {
-      // of the stored picture, for each place of the shown one
+      // the stored picture's pixel for each pixel of the shown one
       const bool from_right = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
       const bool from_below = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
       const int64_t down = is_swapped ? column : row, right = is_swapped ? row : column;

@@ -13,13 +13,13 @@
 
 namespace spc {
 
-// Return the least of 1, 2, 4, .. that is not below `count`: a width of inputs, of which few kinds are wanted.
+// Return the smallest power of two that is at least `count`: inputs have few widths, so that few shapes are run.
 int64_t power_of_two(int64_t count);
 
 // Tokens of a sequence whose logits change: those with a bias, and, with a penalty, the new ones.
 class AdjustedTokens {
  public:
-  // Lines of all nodes of a slot, [R, K] each, which are zeros.
+  // Inputs of a slot, [R, K] each: a line for every node of the window, zeros at first.
   struct Lines {
     int64_t* tokens;
     float *biases, *penalties;
@@ -27,7 +27,7 @@ class AdjustedTokens {
   };
 
   explicit AdjustedTokens(const SequenceState& row);
-  // Count the new tokens of the sequence, as far as they are not counted yet. Return the number of tokens that are adjusted.
+  // Count the tokens that are new since the last call. Return the number of adjusted tokens.
   int64_t update();
   // parents: of the nodes.
   void write(const Lines& lines, const int64_t* drafts, size_t count, const std::vector<int64_t>& parents) const;
@@ -38,17 +38,17 @@ class AdjustedTokens {
 
   const SequenceState& row_;
   const bool counts_;  // whether there are penalties
-  std::vector<int64_t> tokens_, times_;             // in their order in a line; times among the new tokens
+  std::vector<int64_t> tokens_, times_;             // adjusted tokens, and how often each is among the new ones
   std::unordered_map<int64_t, size_t> places_;  // token -> its place in a line
   size_t read_ = 0;                                 // new tokens that are counted
 };
 
-// Writes the inputs before every run of the target. The drafts are known by then: behind a draft, it counts as written, so that the
-// target chooses what it would choose without drafts.
+// Writes the inputs before every run of the target. At a node after a draft, the draft counts as generated: the target then chooses as
+// it would without drafts.
 class LogitAdjustments {
  public:
   LogitAdjustments(Engine& engine, const Manifest& manifest);
-  // Begin a sequence, whose new tokens count.
+  // Begin a sequence. Its new tokens are counted from here on.
   void admit(int64_t slot, const SequenceState& row);
   void release(int64_t slot) { slots_.erase(slot); }
   // Return the width of the inputs: 1, or a power of two if one of the slots that take tokens of this run is adjusted.

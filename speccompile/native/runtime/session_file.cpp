@@ -84,7 +84,7 @@ std::string layout_problem(const Json& entries, std::string_view data, SessionFi
   return "received " + std::to_string(data.size()) + " bytes of numbers, expected " + std::to_string(start);
 }
 
-// Take the metadata out of a header. Throws Error(kUsage) for that of no session, or of another version.
+// Remove the metadata from a header and return it. Throws Error(kUsage) if it is not a session's, or of another version.
 std::map<std::string, std::string> take_metadata(Json& header, const std::string& path) {
   const Json texts = header[kDrafterStateMetadata];
   Json::Object& members = header.object();

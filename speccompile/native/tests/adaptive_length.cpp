@@ -1,4 +1,4 @@
-// Answers what the pace decides, for tests/native/test_native_pace.py to compare with Python's. Reads one JSON object a line:
+// Answers what the policy decides, for tests/native/test_native_adaptive_length.py to compare with Python's. Reads one JSON object a line:
 // {"new": {width: drafts, ..}, "fused": bool, "tree_depth": n}, then calls of the policy by its methods' names, with their arguments:
 // {"begin": [prompt, room]}, {"next_width": lag}, {"record_verify": [width, seconds, [accepted, ..], without]}, ..
 #include "../runtime/adaptive_length.h"
@@ -24,51 +24,51 @@ std::unique_ptr<spc::AdaptiveDraftLength> make(const Json& event) {
 // Null: the first run of its sizes, which is not timed.
 std::optional<double> seconds_of(const Json& value) { return value.is_null() ? std::nullopt : std::optional<double>(value.number()); }
 
-void tell(spc::DraftLengthPolicy& pace, const std::string& name, const Json& value) {
+void tell(spc::DraftLengthPolicy& policy, const std::string& name, const Json& value) {
   const Json::List& list = value.list();
   if (name == "begin") {
-    std::printf("%d\n", pace.begin(list[0].integer(), list[1].integer()));
+    std::printf("%d\n", policy.begin(list[0].integer(), list[1].integer()));
   } else if (name == "join") {
-    pace.join(list[0].integer(), list[1].integer());
+    policy.join(list[0].integer(), list[1].integer());
   } else if (name == "record_batch_size") {
-    pace.record_batch_size(static_cast<int>(value.integer()));
+    policy.record_batch_size(static_cast<int>(value.integer()));
   } else if (name == "expect") {
-    pace.expect(spc::MeasuredAcceptance::from_json(value));
+    policy.expect(spc::MeasuredAcceptance::from_json(value));
   } else if (name == "expect_times") {
-    pace.expect_times(value);
+    policy.expect_times(value);
   } else if (name == "measured_times") {
-    std::printf("%s\n", pace.measured_times().value_or(Json()).dump().c_str());
+    std::printf("%s\n", policy.measured_times().value_or(Json()).dump().c_str());
   } else if (name == "estimated_speedup") {
     std::vector<int64_t> drafts;
     for (const Json& count : list[0].list()) drafts.push_back(count.integer());
-    const std::optional<double> speedup = pace.estimated_speedup(drafts, list[1].integer());
+    const std::optional<double> speedup = policy.estimated_speedup(drafts, list[1].integer());
     std::printf("%s\n", (speedup ? Json(*speedup) : Json()).dump().c_str());
   } else if (name == "next_width") {
-    std::printf("%d\n", pace.next_width(value.integer()));
+    std::printf("%d\n", policy.next_width(value.integer()));
   } else if (name == "record_autoregressive") {
-    pace.record_autoregressive(seconds_of(value));
+    policy.record_autoregressive(seconds_of(value));
   } else if (name == "record_verify") {
     std::vector<int> accepted;
     for (const Json& count : list[2].list()) accepted.push_back(static_cast<int>(count.integer()));
-    pace.record_verify(static_cast<int>(list[0].integer()), seconds_of(list[1]), accepted, static_cast<int>(list[3].integer()));
+    policy.record_verify(static_cast<int>(list[0].integer()), seconds_of(list[1]), accepted, static_cast<int>(list[3].integer()));
   } else if (name == "record_draft") {
-    pace.record_draft(seconds_of(value));
+    policy.record_draft(seconds_of(value));
   } else if (name == "record_catch_up") {
-    pace.record_catch_up(list[0].integer(), list[1].number(), list[2].number());
+    policy.record_catch_up(list[0].integer(), list[1].number(), list[2].number());
   }
 }
 
 }  // namespace
 
 int main() {
-  std::unique_ptr<spc::AdaptiveDraftLength> pace;
+  std::unique_ptr<spc::AdaptiveDraftLength> policy;
   for (std::string line; std::getline(std::cin, line);) {
     const Json event = Json::parse(line);
     const auto& [name, value] = event.object().front();
     if (name == "new") {
-      pace = make(event);
+      policy = make(event);
     } else {
-      tell(*pace, name, value);
+      tell(*policy, name, value);
     }
   }
 }

@@ -4,7 +4,6 @@ Philox 4x64 (Salmon et al. 2011) makes the n-th number from the stream's name an
 not depend on the other sequences of its batch.
 """
 
-import secrets
 from enum import IntEnum
 
 import numpy as np
@@ -31,8 +30,3 @@ class Uniforms:
         """Return the next float32 [count], each a multiple of 2**-24 in [0, 1)."""
         bits = self._bits.random_raw(count)
         return (bits >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
-
-
-def fresh_seed() -> int:
-    """Return a random seed of 53 bits from the system: programs that read JSON numbers as floats preserve it."""
-    return secrets.randbits(53)

@@ -14,15 +14,15 @@ from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.sources import AUDIO
 from speccompile.errors import UsageError
 from speccompile.runtime import Generation
-from speccompile.runtime.audio.long_form import LongForm, Transcription
 from speccompile.runtime.audio.reader import TRANSCRIBE, read_long_sound
 from speccompile.runtime.audio.rules import RuleMatcher
-from speccompile.runtime.audio.segments import Segment
-from speccompile.runtime.audio.subtitles import VTT_START, subtitle
-from speccompile.runtime.audio.transcribe import check_hears
-from speccompile.runtime.audio.transcript import Transcript
 from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.sources import check_language
+from speccompile.runtime.transcription.long_form import LongForm, Transcription
+from speccompile.runtime.transcription.segments import Segment
+from speccompile.runtime.transcription.subtitles import VTT_START, subtitle
+from speccompile.runtime.transcription.transcribe import check_hears
+from speccompile.runtime.transcription.transcript import Transcript
 from speccompile.serving.http.body import Json
 from speccompile.serving.http.errors import RequestError, cancelled_error, to_request_error
 from speccompile.serving.http.json_text import dumps

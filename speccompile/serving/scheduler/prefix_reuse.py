@@ -21,8 +21,8 @@ class PrefixReuse:
     def __init__(self, bundle: "Bundle", clock: Callable[[], float], sessions: SessionFolder | None) -> None:
         """sessions: where texts are kept for later services. Raise UsageError if the bundle's cannot be."""
         self.bundle, self._clock, self._costs = bundle, clock, LatencyEstimates()
-        self._seats = SlotAllocator(bundle.manifest.batch_size, self._usable)
-        self._seats.hold(0, self._loop.hold_resumed())
+        self._slots = SlotAllocator(bundle.manifest.batch_size, self._usable)
+        self._slots.hold(0, self._loop.hold_resumed())
         self._kept: KeptSessions | None = None
         if sessions is not None:
             has_source = bundle.manifest.source is not None
@@ -42,7 +42,7 @@ class PrefixReuse:
     def _read_ahead(self, served: ScheduledSequence) -> None:
         """Begin to read the file that the sequence goes on from, on another thread."""
         if self._kept is not None and served.reuse:
-            self._kept.read_ahead(served.row.identity, served.sharing, self._seats.choose(served).reuse)
+            self._kept.read_ahead(served.row.identity, served.sharing, self._slots.choose(served).reuse)
 
     def _has_read(self, *, wait: bool) -> bool:
         """Return whether no file is being read. wait: until then."""
@@ -77,7 +77,7 @@ class PrefixReuse:
         """
         if place.source is None:
             return place.reuse
-        own = self._seats.cached_prefix_length(place.slot, served)
+        own = self._slots.cached_prefix_length(place.slot, served)
         if not (served.index or self._costs.pays_to_copy(place.reuse - own)):
             return own
         start = self._clock()

@@ -90,7 +90,7 @@ class Scheduler(PrefixReuse):
         if self.closing:
             self.observer.refused("draining")
             raise OverloadedError("the service is closing: it takes no more requests", retry_after=None)
-        reason = self._waiting.exceeded_limit(len(first.row.prompt), len(self._seats) - self.running)
+        reason = self._waiting.exceeded_limit(len(first.row.prompt), len(self._slots) - self.running)
         if reason and not self._preempts(first):
             self.observer.refused(reason)
             waiting = f"{self._waiting.requests} requests with {self._waiting.tokens} tokens wait already"
@@ -101,7 +101,7 @@ class Scheduler(PrefixReuse):
     def _preempts(self, first: ScheduledSequence) -> bool:
         """Return whether a new sequence gets the slot of a running one, which waits in its place. The queue exceeds its
         limit by at most one batch in this way."""
-        running, slots = self._seats.running, len(self._seats)
+        running, slots = self._slots.running, len(self._slots)
         free = slots - len(running)
         if self.limits.scheduling_policy != BY_PRIORITY:
             return False
@@ -121,12 +121,12 @@ class Scheduler(PrefixReuse):
     @property
     def running(self) -> int:
         """Number of sequences that have a batch slot."""
-        return len(self._seats.running)
+        return len(self._slots.running)
 
     @property
     def is_idle(self) -> bool:
         """Return whether there is nothing to do."""
-        return not self._waiting and not self._seats.running and self._reading is None
+        return not self._waiting and not self._slots.running and self._reading is None
 
     def cancel_all(self) -> None:
         """Cancel all requests with the next step."""
@@ -146,7 +146,7 @@ class Scheduler(PrefixReuse):
         with self.changed:
             over = self._waiting.pop_expired(lambda served: bool(self._end_of(served, now)))
             late = self._waiting.pop_expired(lambda served: served.is_late(self.limits.queue_seconds, now))
-        for served in (*over, *self._seats.running):
+        for served in (*over, *self._slots.running):
             reason = self._end_of(served, now)
             if reason:
                 served.row.finish(reason)
@@ -168,16 +168,16 @@ class Scheduler(PrefixReuse):
         """Assign a batch slot to the next sequence, unless another sequence is still in its prefill."""
         if not self._has_room():
             return
-        running = self._seats.running
+        running = self._slots.running
         served = self._reading or self._next(running)
         if served is None or not self._has_read(wait=not running):
             return
-        place, now, is_first = self._seats.choose(served), self._clock(), served.start_time is None
+        place, now, is_first = self._slots.choose(served), self._clock(), served.start_time is None
         reuse = self._prepare(served, place)
         cached = self._loop.admit(
             place.slot, served.row, speculative=served.speculative, adaptive=served.adaptive, reuse=reuse
         )
-        self._seats.assign(place.slot, served)
+        self._slots.assign(place.slot, served)
         if not is_first:
             served.cached = min(cached, served.cached)
             return
@@ -187,12 +187,12 @@ class Scheduler(PrefixReuse):
     def _has_room(self) -> bool:
         """Return whether a sequence can begin, after preempting another one of lower priority where that is needed."""
         reading = None if self._reading is None or self._reading.slot is None else self._reading
-        if not self._seats.is_full:
+        if not self._slots.is_full:
             return reading is None
         if self.limits.scheduling_policy != BY_PRIORITY:
             return False
-        victims = Victims(self.bundle, self._seats.running, reading, self._client_rows)
-        pictures = AwaitedPictures(self._seats.longest_prefix)
+        victims = Victims(self.bundle, self._slots.running, reading, self._client_rows)
+        pictures = AwaitedPictures(self._slots.longest_prefix)
         with self.changed:
             first = self._waiting.first(lambda served: victims.of(served) is not None and not pictures.lacks(served))
         victim = None if first is None else victims.of(first)
@@ -206,7 +206,7 @@ class Scheduler(PrefixReuse):
         assert served.slot is not None, "it has no row"
         if served is self._reading:
             self._reading = None
-        self._seats.release(served, self._loop.release(served.slot).tokens)
+        self._slots.release(served, self._loop.release(served.slot).tokens)
         self._keep_left(served)
         with self.changed:
             served.slot = None
@@ -216,7 +216,7 @@ class Scheduler(PrefixReuse):
     def _next(self, running: list[ScheduledSequence]) -> ScheduledSequence | None:
         """Take a sequence out of the queue whose pictures are encoded, and begin to read the file that its prompt goes
         on from."""
-        of_client, pictures = Counter(each.client for each in running), AwaitedPictures(self._seats.longest_prefix)
+        of_client, pictures = Counter(each.client for each in running), AwaitedPictures(self._slots.longest_prefix)
         with self.changed:
             served = self._waiting.pop(
                 lambda each: of_client[each.client] < self._client_rows and not pictures.lacks(each)
@@ -233,7 +233,7 @@ class Scheduler(PrefixReuse):
 
     @property
     def _client_rows(self) -> int:
-        return self.limits.client_rows or len(self._seats)
+        return self.limits.client_rows or len(self._slots)
 
     def _decode(self) -> None:
         """Run one round of all decoding slots."""
@@ -245,7 +245,7 @@ class Scheduler(PrefixReuse):
 
     def _read(self) -> None:
         """Prefill a chunk of a prompt, small while others decode; more prompts follow until half its time is taken."""
-        rivals = 1 + min(len(self._waiting), len(self._seats) - self.running), self.running - 1
+        rivals = 1 + min(len(self._waiting), len(self._slots) - self.running), self.running - 1
         most, taken = self._costs.chunk(*rivals), 0
         while most != 0:
             count = self._prefill(most)
@@ -279,7 +279,7 @@ class Scheduler(PrefixReuse):
         batch slices, slots decode while a prompt is prefilled. before: the loop's seconds before the run."""
         now, tokens = self._clock(), 0
         verify, draft = (self._loop.seconds[name] - before[name] for name in ("verify", "draft"))
-        fresh = [served for served in self._seats.running if served.has_new_tokens]
+        fresh = [served for served in self._slots.running if served.has_new_tokens]
         decoded = [served for served in fresh if served.first_token_time is not None]
         drafts = [served.row.draft_lengths[-1] for served in decoded]
         accepted = [served.row.path_lengths[-1] - 1 if served.row.draft_lengths[-1] else 0 for served in decoded]
@@ -306,7 +306,7 @@ class Scheduler(PrefixReuse):
         if served is self._reading:
             self._reading = None
         if served.slot is not None:
-            self._seats.release(served, self._loop.release(served.slot).tokens)
+            self._slots.release(served, self._loop.release(served.slot).tokens)
             self._keep_left(served)
         if served.row.error is not None:
             served.request.cancel()  # nothing reads the request's other sequences any more
@@ -320,7 +320,7 @@ class Scheduler(PrefixReuse):
     def _report(self) -> None:
         """Report the present state to the observer."""
         self._tell_queue()
-        rows, most = self._seats.running, len(self._seats) * self.bundle.manifest.max_length
+        rows, most = self._slots.running, len(self._slots) * self.bundle.manifest.max_length
         self.observer.stepped(self._given, sum(len(served.row) for served in rows) / most)
         self._given = 0
 
@@ -334,11 +334,11 @@ class Scheduler(PrefixReuse):
     def fail(self, error: Exception) -> None:
         """End all requests with the engine's error, and take no more."""
         with self.changed:
-            self.failure, running = error, self._seats.running
+            self.failure, running = error, self._slots.running
             taken = [] if self._reading is None else [self._reading]
             waiting = self._waiting.pop_expired(lambda served: True)
             requests = dict.fromkeys(served.request for served in (*running, *taken, *waiting))
-            self._seats.clear()
+            self._slots.clear()
             self._reading = None
         for request in requests:
             self.observer.failed(error)

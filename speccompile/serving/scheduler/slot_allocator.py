@@ -54,25 +54,25 @@ class SlotAllocator:
 
     def __init__(self, count: int, usable: Callable[[int, int], int] = lambda slot, tokens: tokens) -> None:
         """usable: how many of the first tokens that a slot's caches hold serve another sequence, of (slot, tokens)."""
-        self._seats = [SlotEntry() for _ in range(count)]
+        self._entries = [SlotEntry() for _ in range(count)]
         self._usable = usable
         self._ended = 0
 
     def __len__(self) -> int:
-        return len(self._seats)
+        return len(self._entries)
 
     def hold(self, slot: int, text: list[int]) -> None:
         """Record that the caches of a free slot hold `text`."""
-        self._seats[slot].text = text
+        self._entries[slot].text = text
 
     @property
     def is_full(self) -> bool:
-        return all(seat.served is not None for seat in self._seats)
+        return all(entry.served is not None for entry in self._entries)
 
     @property
     def running(self) -> list[ScheduledSequence]:
         """Return sequences that have a slot, in the order of the slots."""
-        return [seat.served for seat in self._seats if seat.served is not None]
+        return [entry.served for entry in self._entries if entry.served is not None]
 
     def choose(self, wanted: ScheduledSequence) -> SlotAssignment:
         """Return a free slot for a sequence, and the slot that holds the longest prefix of its prompt, to copy if it is
@@ -85,15 +85,15 @@ class SlotAllocator:
         least = SIMILAR * len(wanted.row)
 
         def rank(slot: int) -> tuple[int, int, int]:
-            return self._span(slot), -held[slot] if held[slot] >= least else 0, self._seats[slot].used
+            return self._span(slot), -held[slot] if held[slot] >= least else 0, self._entries[slot].used
 
-        chosen = min((slot for slot, seat in enumerate(self._seats) if seat.served is None), key=rank)
+        chosen = min((slot for slot, entry in enumerate(self._entries) if entry.served is None), key=rank)
         source = max(range(len(held)), key=held.__getitem__)
         return SlotAssignment(chosen, held[source], source if held[source] > held[chosen] else None)
 
     def cached_prefix_length(self, slot: int, wanted: ScheduledSequence) -> int:
         """See `SlotEntry.cached_prefix_length`; 0 if nothing can be reused."""
-        return self._usable(slot, self._seats[slot].cached_prefix_length(wanted))
+        return self._usable(slot, self._entries[slot].cached_prefix_length(wanted))
 
     def longest_prefix(self, wanted: ScheduledSequence) -> int:
         """Return the largest number of cached tokens of its prompt that a slot holds."""
@@ -101,7 +101,7 @@ class SlotAllocator:
 
     def assign(self, slot: int, served: ScheduledSequence) -> None:
         """Assign the slot to a sequence."""
-        self._seats[slot] = SlotEntry(served)
+        self._entries[slot] = SlotEntry(served)
         served.slot = slot
 
     def release(self, served: ScheduledSequence, text: Sequence[int]) -> None:
@@ -109,13 +109,13 @@ class SlotAllocator:
         assert served.slot is not None, "it has no row"
         self._ended += 1
         kept = list(text) if served.reuse else []
-        self._seats[served.slot] = SlotEntry(None, kept, served.sharing, self._ended)
+        self._entries[served.slot] = SlotEntry(None, kept, served.sharing, self._ended)
 
     def clear(self) -> None:
         """Free all slots, and forget what they hold."""
-        self._seats = [SlotEntry() for _ in self._seats]
+        self._entries = [SlotEntry() for _ in self._entries]
 
     def _span(self, slot: int) -> int:
         """Return the number of slots in the range of a round once this slot is occupied too."""
-        taken = [slot, *(place for place, seat in enumerate(self._seats) if seat.served is not None)]
+        taken = [slot, *(place for place, entry in enumerate(self._entries) if entry.served is not None)]
         return max(taken) - min(taken) + 1

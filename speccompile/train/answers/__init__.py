@@ -9,7 +9,6 @@ No result depends on interruptions: the groups of prompts are a function of the 
 and random numbers are functions of the seed and the prompt's number.
 """
 
-from speccompile.train.answers.generator import Prompt
 from speccompile.train.answers.make import make_answers
 
-__all__ = ["Prompt", "make_answers"]
+__all__ = ["make_answers"]

@@ -18,7 +18,7 @@ from speccompile.recipe.resources import check_resources, find_resources
 from speccompile.recipe.trees import NO_TREE
 from speccompile.runtime import Bundle, GenerationOptions
 from speccompile.train.answers.generator import FailedResponse, GenerationRequest, Response, capacity, ended
-from speccompile.train.sounds import Sounds
+from speccompile.train.data.sounds import Sounds
 
 PREFILL_CHUNK = 128
 

@@ -3,18 +3,11 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from speccompile.plan.training_plan import TrainingPlan
 
 STOP, LENGTH = "stop", "length"
-
-
-class Prompt(NamedTuple):
-    """Prompt. document: number or name of its source document. tokens: ids of the target's vocabulary."""
-
-    document: int | str
-    tokens: Sequence[int]
 
 
 @dataclass(frozen=True)

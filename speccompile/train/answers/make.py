@@ -19,7 +19,6 @@ from speccompile.progress import LOGGER, progress_counter
 from speccompile.train.answers.generator import (
     FailedResponse,
     GenerationRequest,
-    Prompt,
     Response,
     TargetGenerator,
     capacity,
@@ -27,7 +26,8 @@ from speccompile.train.answers.generator import (
     temperature_of,
 )
 from speccompile.train.answers.store import DONE, FAILED, KEY, SKIPPED, Store, account
-from speccompile.train.sounds import Sounds
+from speccompile.train.data.documents import Prompt
+from speccompile.train.data.sounds import Sounds
 
 COMMAND, OPTION = "speccompile train", "--work"
 
@@ -70,13 +70,13 @@ def make_answers(
             size = bundle.batch_size if bundle and plan.data.answers == BUNDLE else plan.data.batch_size
             groups = [group for group in _groups(plan, order, size) if not all(map(store.has, group))]
             _check_room(plan, prompts, groups, folder)
-            pace = ""
+            speed = ""
             if groups:
                 with _maker(plan, folder, bundle, sounds) as maker:
-                    pace = _Run(plan, prompts, store, maker, len(order)).make(groups)
+                    speed = _Run(plan, prompts, store, maker, len(order)).make(groups)
             store.append(skipped)
             found = store.finish(len(prompts))
-            LOGGER.info("answers: %s%s", _said(found), pace)
+            LOGGER.info("answers: %s%s", _said(found), speed)
         shutil.rmtree(folder / BUNDLE, ignore_errors=True)  # the build cache can restore it
     if sum(found.values()) != len(prompts):
         raise BuildError(

@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from speccompile.errors import RecipeError
 from speccompile.plan.training_plan import CONVERSATIONS, PROMPTS, TEXT
@@ -71,6 +71,13 @@ class Document:
     answer: str | None = None
     is_first_part: bool = True
     is_held_out: bool = False
+
+
+class Prompt(NamedTuple):
+    """Prompt. document: number or name of its source document. tokens: ids of the target's vocabulary."""
+
+    document: int | str
+    tokens: Sequence[int]
 
 
 def document_name(key: Key, held: bool) -> str:

@@ -13,12 +13,12 @@ from speccompile.errors import RecipeError
 from speccompile.plan.training_plan import CONVERSATIONS, GIVEN, TrainingPlan
 from speccompile.progress import LOGGER, log_step
 from speccompile.recipe.training_files import Files, find_files
-from speccompile.train.answers import Prompt
 from speccompile.train.data.corpus import Dataset
 from speccompile.train.data.data_cache import about, cached_folder, key_for
-from speccompile.train.data.documents import Document, Sound, document_name, read_documents, read_name
+from speccompile.train.data.documents import Document, Prompt, Sound, document_name, read_documents, read_name
 from speccompile.train.data.rows import hub_stamp, read_rows, shortened, wrong
 from speccompile.train.data.shards import SampleTable, write_texts
+from speccompile.train.data.sounds import Sounds
 from speccompile.train.data.tokens import (
     NO_ANSWER,
     NOTHING_LEARNT,
@@ -27,7 +27,6 @@ from speccompile.train.data.tokens import (
     TokenizedSample,
     check_template,
 )
-from speccompile.train.sounds import Sounds
 
 _FORMAT = 1
 """Version of the cached data, part of its key."""

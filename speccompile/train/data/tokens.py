@@ -16,7 +16,7 @@ from speccompile.plan.training_plan import PROMPTS, TEXT, DataPlan
 from speccompile.recipe.training_data import marks_answers
 from speccompile.train.data.documents import Chat, Document, Sound
 from speccompile.train.data.rows import shortened, wrong
-from speccompile.train.sounds import NUMBERS, name_sound
+from speccompile.train.data.sounds import NUMBERS, name_sound
 
 FIRST_GUESSED = 2
 """Position of the first draft token in a sample: the first anchor is token 1."""

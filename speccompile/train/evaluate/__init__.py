@@ -16,6 +16,7 @@ from pathlib import Path
 
 from speccompile.drafters.trainable import TrainableDrafter
 from speccompile.progress import LOGGER
+from speccompile.train.data.sounds import Sounds
 from speccompile.train.evaluate.checkpoint import Checkpoint
 from speccompile.train.evaluate.compiled import run_checkpoint
 from speccompile.train.evaluate.depths import DepthCounts, Texts, depths
@@ -23,7 +24,6 @@ from speccompile.train.evaluate.differences import Difference, differences
 from speccompile.train.evaluate.evaluated import Evaluated, best
 from speccompile.train.evaluate.rounds import Answer, SimulatedDecoding, answer, simulate_rounds
 from speccompile.train.evaluate.texts import batches, prompts_of
-from speccompile.train.sounds import Sounds
 from speccompile.train.teacher import Teacher
 
 __all__ = [

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from speccompile.measure.compare.subprocess_job import run_apart
 from speccompile.progress import log_step
+from speccompile.train.data.sounds import Sounds
 from speccompile.train.evaluate.checkpoint import Checkpoint
 from speccompile.train.evaluate.rounds import Answer, SimulatedDecoding, cut
-from speccompile.train.sounds import Sounds
 
 _MODULE = "speccompile.train.evaluate.subprocess_job"
 

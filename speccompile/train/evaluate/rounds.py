@@ -17,8 +17,8 @@ from speccompile.compiler.models.sourced import SourcedModel
 from speccompile.compiler.step.monkeypatch import patched_attribute
 from speccompile.drafters.trainable import TrainableDrafter
 from speccompile.progress import progress_counter
+from speccompile.train.data.sounds import Sounds
 from speccompile.train.evaluate.drafted import device_of, draft, inference_mode, read
-from speccompile.train.sounds import Sounds
 from speccompile.train.teacher import Teacher
 
 BATCH = 8

@@ -10,7 +10,10 @@ layouts    weights in the layout of the kernels
 
 from speccompile.native import DOMAIN
 
-__all__ = ["CHAIN", "DOMAIN", "VERSION"]
+__all__ = ["CHAIN", "DOMAIN", "ONNXRUNTIME_DOMAIN", "VERSION"]
+
+ONNXRUNTIME_DOMAIN = "com.microsoft"
+"""Domain of ONNX Runtime's own operators, which the bodies call."""
 
 VERSION = 1
 """Version of the operators, as graphs import them."""

@@ -10,9 +10,8 @@ import onnx.parser
 import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral, neutral_adapters, neutral_codes, neutral_states
-from speccompile.compiler.lower.native import CHAIN, DOMAIN, VERSION, weights
+from speccompile.compiler.lower.native import CHAIN, DOMAIN, ONNXRUNTIME_DOMAIN, VERSION, weights
 from speccompile.compiler.lower.native.committed import CODED, COMMITTED, DECODED, DECODED_INT4
-from speccompile.compiler.lower.passes import ONNXRUNTIME
 
 _SCORES = (
     """
@@ -257,7 +256,7 @@ _TEXTS = {
 
 def functions() -> dict[str, onnx.FunctionProto]:
     """Return operator -> its function."""
-    head = f'<domain: "{DOMAIN}", opset_import: ["" : {neutral.OPSET}, "{ONNXRUNTIME}" : 1]>\n'
+    head = f'<domain: "{DOMAIN}", opset_import: ["" : {neutral.OPSET}, "{ONNXRUNTIME_DOMAIN}" : 1]>\n'
     texts = [f"{signature} {{ {body} }}" for signature, body in _TEXTS.items()]
     states = [text for op, text in neutral_states.TEXTS.items() if op != "Convolve"]
     protos = [onnx.parser.parse_function(head + text) for text in (*texts, *states)]
@@ -277,4 +276,4 @@ def add_functions(model: ir.Model) -> None:
         model.functions[function.identifier()] = function
     if called:
         model.opset_imports[DOMAIN] = VERSION
-        model.opset_imports[ONNXRUNTIME] = 1
+        model.opset_imports[ONNXRUNTIME_DOMAIN] = 1

@@ -12,9 +12,6 @@ import onnx_ir as ir
 Rewrite = Callable[["Nodes", ir.Node], ir.Value | Sequence[ir.Value] | None]
 Branch = Callable[["Nodes"], Sequence[ir.Value]]
 
-ONNXRUNTIME = "com.microsoft"
-"""The domain of ONNX Runtime's own operators."""
-
 
 class Nodes:
     """The nodes that will replace one node, in order."""

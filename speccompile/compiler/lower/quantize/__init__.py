@@ -12,7 +12,7 @@ from dataclasses import replace
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from speccompile.compiler.lower.passes import ONNXRUNTIME
+from speccompile.compiler.lower.native import ONNXRUNTIME_DOMAIN
 from speccompile.compiler.lower.quantize.calibrate import calibrate
 from speccompile.compiler.lower.quantize.gemm import split_gemm
 from speccompile.compiler.lower.quantize.heads import split_heads
@@ -58,7 +58,7 @@ def quantize(
             report = native(model, linears, word, block_size, shared)
         case "matmul_nbits":
             report = matmul_nbits(model.graph, chosen, word, block_size)
-            model.opset_imports[ONNXRUNTIME] = 1
+            model.opset_imports[ONNXRUNTIME_DOMAIN] = 1
         case "qdq":
             report = qdq(model.graph, chosen, word, block_size, ranges or {})
         case _:

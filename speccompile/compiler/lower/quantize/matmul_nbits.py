@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from speccompile.compiler.lower.passes import ONNXRUNTIME
+from speccompile.compiler.lower.native import ONNXRUNTIME_DOMAIN
 from speccompile.compiler.lower.quantize import passthrough
 from speccompile.compiler.lower.quantize.lazy import add_initializer
 from speccompile.compiler.lower.quantize.linear import HEAD, Linear, Weight
@@ -73,7 +73,7 @@ def _replace(graph: ir.Graph, linear: Linear, stored: _Stored) -> None:
         "MatMulNBits", [node.inputs[0], *stored.values],
         {"K": rows, "N": columns, "bits": stored.bits, "block_size": stored.block_size,
          "accuracy_level": _ACCURACY_LEVEL},
-        domain=ONNXRUNTIME, name=node.name,
+        domain=ONNXRUNTIME_DOMAIN, name=node.name,
     )  # fmt: skip
     old, new = node.outputs[0], product.outputs[0]
     new.shape, new.type, new.name = old.shape, old.type, old.name

@@ -11,14 +11,14 @@ namespace spc {
 // for it, so that no more than one picture is encoded at a time; sequences of text do not.
 class AwaitedPictures {
  public:
-  explicit AwaitedPictures(const SlotAllocator& seats) : seats_(seats) {}
+  explicit AwaitedPictures(const SlotAllocator& slots) : slots_(slots) {}
 
   // Return whether a sequence needs pictures that are not encoded yet: none of those in the tokens that a slot holds. Throws Error(kEngine).
   bool lacks(const ScheduledSequence& served) {
     images::SequenceMedia* const media = served.row.media.get();
     if (!media) return false;
     if (first_) return true;
-    if (media->prepare(seats_.longest_prefix(served), false)) return false;
+    if (media->prepare(slots_.longest_prefix(served), false)) return false;
     first_ = &served;
     served.request->begun = true;
     return true;
@@ -26,11 +26,11 @@ class AwaitedPictures {
 
   // Wait a moment for the picture that is being encoded. Throws Error(kEngine).
   void wait() const {
-    if (first_) first_->row.media->prepare(seats_.longest_prefix(*first_), true);
+    if (first_) first_->row.media->prepare(slots_.longest_prefix(*first_), true);
   }
 
  private:
-  const SlotAllocator& seats_;
+  const SlotAllocator& slots_;
   const ScheduledSequence* first_ = nullptr;
 };
 

@@ -8,15 +8,15 @@ namespace spc {
 
 // Return whether a sequence can begin, after preempting another one of lower priority where that is needed.
 bool Scheduler::has_room() {
-  if (!seats_.is_full()) return !reading_ || !reading_->slot;
+  if (!slots_.is_full()) return !reading_ || !reading_->slot;
   if (!limits_.by_priority) return false;
-  const std::vector<Scheduled> running = seats_.running();
+  const std::vector<Scheduled> running = slots_.running();
   const ClientRows of_client = client_rows(running);
   std::vector<Scheduled> present;
   for (const Scheduled& served : running)
     if ((!reading_ || served == reading_) && can_go_on(*served)) present.push_back(served);  // before the end of a prefill no other begins
   Scheduled victim;
-  AwaitedPictures pictures(seats_);
+  AwaitedPictures pictures(slots_);
   {
     const std::lock_guard<std::mutex> held(mutex_);
     waiting_.first([&](const ScheduledSequence& first) {
@@ -32,8 +32,8 @@ bool Scheduler::has_room() {
 // Return whether a new sequence gets the slot of a running one, which waits in its place. The queue exceeds its limit by at most one
 // batch in this way. The lock is held: this is the thread that submits.
 bool Scheduler::preempts(const ScheduledSequence& first) const {
-  const int64_t free = seats_.size() - running_;
-  if (!limits_.by_priority || waiting_.requests() >= free + limits_.requests + seats_.size()) return false;
+  const int64_t free = slots_.size() - running_;
+  if (!limits_.by_priority || waiting_.requests() >= free + limits_.requests + slots_.size()) return false;
   const ClientRows of_client = client_rows(occupants_);
   std::vector<Scheduled> present;
   for (const Scheduled& served : occupants_)
@@ -46,7 +46,7 @@ bool Scheduler::preempts(const ScheduledSequence& first) const {
 
 // Tell the threads that submit which sequences have a slot. The lock is held.
 void Scheduler::publish() {
-  occupants_ = seats_.running();
+  occupants_ = slots_.running();
   running_ = taken();
 }
 
@@ -60,7 +60,7 @@ Scheduler::ClientRows Scheduler::client_rows(const std::vector<Scheduled>& runni
 // Return whether the client of a sequence may have one more slot.
 bool Scheduler::may_begin(const ScheduledSequence& served, const ClientRows& of_client) const {
   const auto found = of_client.find(served.terms.client);
-  return (found == of_client.end() ? 0 : found->second) < limits_.client_rows.value_or(seats_.size());
+  return (found == of_client.end() ? 0 : found->second) < limits_.client_rows.value_or(slots_.size());
 }
 
 // Return the sequence that loses its slot to `first`: of those with the lowest priority the one that came last, and only one of the
@@ -85,7 +85,7 @@ bool Scheduler::can_go_on(const ScheduledSequence& served) const {
 // for longer.
 void Scheduler::preempt(const Scheduled& served) {
   if (served == reading_) reading_ = nullptr;
-  seats_.release(*served, loop_.release(served->slot.value()).tokens);
+  slots_.release(*served, loop_.release(served->slot.value()).tokens);
   keep(*served, loop_.left);
   {
     const std::lock_guard<std::mutex> held(mutex_);

@@ -30,7 +30,7 @@ Scheduler::Scheduler(std::shared_ptr<const Bundle> bundle, const Limits& limits,
       clock_(std::move(clock)),
       decoder_(std::move(bundle)),
       loop_(decoder_.loop),
-      seats_(decoder_.bundle->manifest().batch_size, [this](int64_t slot, int64_t count) { return loop_.usable(slot, count); }),
+      slots_(decoder_.bundle->manifest().batch_size, [this](int64_t slot, int64_t count) { return loop_.usable(slot, count); }),
       waiting_(limits_) {
   limits_.check();
   if (!limits_.sessions.empty()) kept_.emplace(limits_.sessions, limits_.sessions_gb, decoder_.saved, loop_);
@@ -87,7 +87,7 @@ void Scheduler::finish_expired() {
     late = waiting_.pop_expired([&](const ScheduledSequence& served) { return served.is_late(limits_.queue_seconds, now); });
     tokens = waiting_.tokens();
   }
-  const std::vector<Scheduled> present = seats_.running();
+  const std::vector<Scheduled> present = slots_.running();
   over.insert(over.end(), present.begin(), present.end());
   for (const Scheduled& served : over) {
     const std::string reason = end_of(*served, now);
@@ -112,15 +112,15 @@ std::string Scheduler::end_of(const ScheduledSequence& served, double now) const
 // Assign a batch slot to the next sequence, unless another sequence is still in its prefill.
 void Scheduler::admit() {
   if (!has_room()) return;
-  const std::vector<Scheduled> present = seats_.running();
+  const std::vector<Scheduled> present = slots_.running();
   const Scheduled served = reading_ ? reading_ : next(present);
   if (!served || (kept_ && !kept_->has_read(present.empty()))) return;
-  const SlotAssignment place = seats_.choose(*served);
+  const SlotAssignment place = slots_.choose(*served);
   const double now = clock_();
   const bool is_first = !served->start_time;
   const std::optional<int64_t> found = restored(*served, place);
   const int64_t reuse = found ? *found : copied(*served, place);
-  seats_.assign(place.slot, served);
+  slots_.assign(place.slot, served);
   const int64_t cached = loop_.admit(place.slot, served->row, served->speculative, served->adaptive, reuse);
   {
     const std::lock_guard<std::mutex> held(mutex_);
@@ -136,7 +136,7 @@ void Scheduler::admit() {
 // Take a sequence out of the queue whose pictures are encoded, and begin to read the file that its prompt goes on from.
 Scheduled Scheduler::next(const std::vector<Scheduled>& present) {
   const ClientRows of_client = client_rows(present);
-  AwaitedPictures pictures(seats_);
+  AwaitedPictures pictures(slots_);
   {
     const std::lock_guard<std::mutex> held(mutex_);
     reading_ = waiting_.pop([&](const ScheduledSequence& each) { return may_begin(each, of_client) && !pictures.lacks(each); });
@@ -148,12 +148,12 @@ Scheduled Scheduler::next(const std::vector<Scheduled>& present) {
   }
   if (present.empty()) loop_.start();
   if (kept_ && reading_->terms.reuse)
-    kept_->read_ahead(reading_->row.identity(), {reading_->terms.salt, reading_->row.adapter_key}, seats_.choose(*reading_).reuse);
+    kept_->read_ahead(reading_->row.identity(), {reading_->terms.salt, reading_->row.adapter_key}, slots_.choose(*reading_).reuse);
   return reading_;
 }
 
 // Return the number of slots that are taken, with that of a sequence whose file is being read.
-int64_t Scheduler::taken() const { return static_cast<int64_t>(seats_.running().size()) + (reading_ && !reading_->slot ? 1 : 0); }
+int64_t Scheduler::taken() const { return static_cast<int64_t>(slots_.running().size()) + (reading_ && !reading_->slot ? 1 : 0); }
 
 // Restore a longer prefix of the prompt, and of the tokens so far, than a slot holds, from the folder of sessions or from the bundle:
 // of recurrent states only the whole text of a file. Return the number of cached tokens, nullopt if none was restored.
@@ -177,7 +177,7 @@ std::optional<int64_t> Scheduler::restored(const ScheduledSequence& served, cons
 // Always copy for all sequences of a prompt except the first: a prompt is prefilled only once.
 int64_t Scheduler::copied(const ScheduledSequence& served, const SlotAssignment& place) {
   if (!place.source) return place.reuse;
-  const int64_t own = seats_.cached_prefix_length(place.slot, served);
+  const int64_t own = slots_.cached_prefix_length(place.slot, served);
   if (served.index == 0 && !costs_.pays_to_copy(place.reuse - own)) return own;
   const double start = clock_();
   loop_.copy(*place.source, place.slot);
@@ -197,7 +197,7 @@ void Scheduler::decode() {
 
 // Prefill a chunk of a prompt, small while others decode; more prompts follow until half its time is taken.
 void Scheduler::read() {
-  const int64_t decoding = running_ - 1, waiting = 1 + std::min(queued(), seats_.size() - running_);
+  const int64_t decoding = running_ - 1, waiting = 1 + std::min(queued(), slots_.size() - running_);
   std::optional<int64_t> most = costs_.chunk(waiting, decoding);
   for (int64_t taken = 0; most != 0;) {
     const int64_t count = prefill(most);
@@ -234,7 +234,7 @@ void Scheduler::distribute(const Parts& before) {
   const double now = clock_(), verify = loop_.seconds.verify - before.verify, draft = loop_.seconds.draft - before.draft;
   std::vector<Scheduled> fresh;
   std::vector<int64_t> drafts, accepted;
-  for (const Scheduled& served : seats_.running()) {
+  for (const Scheduled& served : slots_.running()) {
     if (!served->has_new_tokens()) continue;
     fresh.push_back(served);
     if (!served->first_token_time) continue;
@@ -268,7 +268,7 @@ void Scheduler::distribute(const Parts& before) {
 void Scheduler::end(const Scheduled& served) {
   if (served == reading_) reading_ = nullptr;
   if (served->slot) {
-    seats_.release(*served, loop_.release(*served->slot).tokens);
+    slots_.release(*served, loop_.release(*served->slot).tokens);
     keep(*served, loop_.left);
     const std::lock_guard<std::mutex> held(mutex_);
     publish();
@@ -311,8 +311,8 @@ std::shared_ptr<const FinishedSequence> Scheduler::finished(ScheduledSequence& s
 void Scheduler::report() {
   tell_queue();
   int64_t tokens = 0;
-  for (const Scheduled& served : seats_.running()) tokens += served->row.size();
-  observer_.stepped(given_, static_cast<double>(tokens) / static_cast<double>(seats_.size() * decoder_.bundle->manifest().max_length));
+  for (const Scheduled& served : slots_.running()) tokens += served->row.size();
+  observer_.stepped(given_, static_cast<double>(tokens) / static_cast<double>(slots_.size() * decoder_.bundle->manifest().max_length));
   given_ = 0;
 }
 
@@ -323,7 +323,7 @@ double Scheduler::retry_after(int64_t waiting_tokens) const { return std::max(1.
 
 void Scheduler::fail(const Error& error) {
   const auto told = std::make_shared<const Error>(error);
-  const std::vector<Scheduled> present = seats_.running();
+  const std::vector<Scheduled> present = slots_.running();
   std::vector<Scheduled> all = present;
   {
     const std::lock_guard<std::mutex> held(mutex_);
@@ -331,7 +331,7 @@ void Scheduler::fail(const Error& error) {
     const std::vector<Scheduled> waiting = waiting_.pop_expired([](const ScheduledSequence&) { return true; });
     all.insert(all.end(), waiting.begin(), waiting.end());
     if (reading_) all.push_back(reading_);  // it may have had no slot yet
-    seats_.clear();
+    slots_.clear();
     reading_ = nullptr;
     publish();
   }

@@ -97,7 +97,7 @@ class Scheduler {
   const Now clock_;
   Decoder decoder_;
   DecodeLoop& loop_;
-  SlotAllocator seats_;
+  SlotAllocator slots_;
   std::optional<KeptSessions> kept_;
   LatencyEstimates costs_;
   Scheduled reading_;  // the sequence in its prefill, or before it, while its file is read

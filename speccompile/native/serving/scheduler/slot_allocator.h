@@ -29,9 +29,9 @@ class SlotAllocator {
   // (slot, tokens) -> number of the first tokens in a slot's caches that another sequence can reuse.
   using Usable = std::function<int64_t(int64_t, int64_t)>;
 
-  SlotAllocator(int64_t count, Usable usable) : seats_(static_cast<size_t>(count)), usable_(std::move(usable)) {}
+  SlotAllocator(int64_t count, Usable usable) : entries_(static_cast<size_t>(count)), usable_(std::move(usable)) {}
 
-  int64_t size() const { return static_cast<int64_t>(seats_.size()); }
+  int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   bool is_full() const;
   // Sequences that have a slot, in the order of the slots.
   std::vector<Scheduled> running() const;
@@ -54,17 +54,17 @@ class SlotAllocator {
  private:
   // served: the sequence that occupies the slot, or null. text: cached token ids of the last sequence, with its salt and adapter.
   // used: number of sequences that had ended at its end, for least-recently-used reuse.
-  struct Seat {
+  struct SlotEntry {
     Scheduled served;
     TokenIds text;
     std::string salt, adapter;
     int64_t used = 0;
   };
 
-  int64_t held(const Seat& seat, const ScheduledSequence& wanted) const;
+  int64_t held(const SlotEntry& entry, const ScheduledSequence& wanted) const;
   int64_t span(int64_t slot) const;
 
-  std::vector<Seat> seats_;
+  std::vector<SlotEntry> entries_;
   Usable usable_;
   int64_t ended_ = 0;
 };

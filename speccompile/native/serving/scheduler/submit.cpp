@@ -53,7 +53,7 @@ void Scheduler::refuse(const ScheduledSequence& first) {
     observer_.refused("draining");
     throw OverloadedError("the service is closing: it takes no more requests", std::nullopt);
   }
-  const char* const reason = waiting_.exceeded_limit(static_cast<int64_t>(first.row.prompt.size()), seats_.size() - running_);
+  const char* const reason = waiting_.exceeded_limit(static_cast<int64_t>(first.row.prompt.size()), slots_.size() - running_);
   if (!reason || preempts(first)) return;
   observer_.refused(reason);
   const int64_t most = std::string(reason) == "requests" ? limits_.requests : limits_.tokens;

@@ -7,13 +7,13 @@ from typing import Any, Protocol
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.sources import AUDIO
 from speccompile.errors import UsageError
-from speccompile.runtime.audio.long_form import LongForm, Transcription
 from speccompile.runtime.audio.reader import read_long_sound
 from speccompile.runtime.audio.rules import RuleMatcher
 from speccompile.runtime.batch import Batch, Owner
 from speccompile.runtime.generation import Generation
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions, resolve_options
 from speccompile.runtime.sources import check_language
+from speccompile.runtime.transcription.long_form import LongForm, Transcription
 
 
 class Listener(Owner, Protocol):

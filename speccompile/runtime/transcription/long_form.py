@@ -18,12 +18,12 @@ from speccompile.errors import PromptError, UsageError
 from speccompile.runtime.audio.mel import Features
 from speccompile.runtime.audio.reader import TRANSCRIBE, HeardSound, transcript_start
 from speccompile.runtime.audio.rules import RuleMatcher, TokenRules
-from speccompile.runtime.audio.segments import Segment, compression_ratio, cut_at_times, previous_tokens
-from speccompile.runtime.audio.transcript import Transcript, joined
 from speccompile.runtime.generation import Generation
 from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.options import check_flags, check_new_tokens, check_single
 from speccompile.runtime.text.tokenizer import Tokenizer
+from speccompile.runtime.transcription.segments import Segment, compression_ratio, cut_at_times, previous_tokens
+from speccompile.runtime.transcription.transcript import Transcript, joined
 
 Decode = Callable[[list[int], GenerationOptions, RuleMatcher], Generation]
 """Generation from a prompt of token ids and a sound in the options, by rules."""

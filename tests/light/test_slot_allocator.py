@@ -22,11 +22,11 @@ def sequence(
     return ScheduledSequence(request or Request(1), index, row, True, True, "", salt, reuse, 0.0)
 
 
-def ended(seats: SlotAllocator, slot: int, *text: int, **more: object) -> None:
+def ended(slots: SlotAllocator, slot: int, *text: int, **more: object) -> None:
     """Return a slot that another sequence has left, and its content."""
     served = sequence(1, **more)  # type: ignore[arg-type]
-    seats.assign(slot, served)
-    seats.release(served, text)
+    slots.assign(slot, served)
+    slots.release(served, text)
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_how_much_two_texts_have_in_common(one, other, expected):
     ],
 )
 def test_what_a_free_row_holds_is_found_but_the_last_token(prompt, expected):
-    seats = SlotAllocator(1)
-    ended(seats, 0, 5, 6, 7, 8)
-    assert seats.choose(sequence(*prompt)) == SlotAssignment(0, expected)
+    slots = SlotAllocator(1)
+    ended(slots, 0, 5, 6, 7, 8)
+    assert slots.choose(sequence(*prompt)) == SlotAssignment(0, expected)
 
 
 @pytest.mark.parametrize("salt", ["", "a"])
@@ -69,81 +69,81 @@ def test_what_a_free_row_holds_is_found_but_the_last_token(prompt, expected):
 @pytest.mark.parametrize("runs", [False, True])
 def test_who_shares_with_whom(salt, other, shares, wants, runs):
     """Texts of one salt, of those who share: of a row that is free, and of one that runs."""
-    seats = SlotAllocator(2)
+    slots = SlotAllocator(2)
     first = sequence(5, 6, 7, 8, salt=salt, reuse=shares)
-    seats.assign(0, first)
+    slots.assign(0, first)
     if not runs:
-        seats.release(first, [5, 6, 7])
-    held = seats.cached_prefix_length(0, sequence(5, 6, 7, 8, 9, salt=other, reuse=wants))
+        slots.release(first, [5, 6, 7])
+    held = slots.cached_prefix_length(0, sequence(5, 6, 7, 8, 9, salt=other, reuse=wants))
     assert held == (3 if salt == other and shares and wants else 0)
 
 
 def test_the_sequences_of_one_request_share_whatever_they_want_of_others():
-    seats, request = SlotAllocator(2), Request(2)
-    seats.assign(0, sequence(5, 6, 7, request=request, salt="a", reuse=False))
-    assert seats.cached_prefix_length(0, sequence(5, 6, 7, request=request, index=1, salt="a", reuse=False)) == 2
-    assert seats.cached_prefix_length(0, sequence(5, 6, 7, salt="a", reuse=False)) == 0
+    slots, request = SlotAllocator(2), Request(2)
+    slots.assign(0, sequence(5, 6, 7, request=request, salt="a", reuse=False))
+    assert slots.cached_prefix_length(0, sequence(5, 6, 7, request=request, index=1, salt="a", reuse=False)) == 2
+    assert slots.cached_prefix_length(0, sequence(5, 6, 7, salt="a", reuse=False)) == 0
 
 
 def test_a_running_text_s_last_token_is_in_no_cache():
-    seats = SlotAllocator(2)
+    slots = SlotAllocator(2)
     first = sequence(5, 6)
-    seats.assign(0, first)
+    slots.assign(0, first)
     first.row.append_tokens([7, 8], 1)
-    assert seats.cached_prefix_length(0, sequence(5, 6, 7, 8, 9)) == 3
+    assert slots.cached_prefix_length(0, sequence(5, 6, 7, 8, 9)) == 3
 
 
 def test_what_carries_states_holds_nothing_for_others():
-    seats = SlotAllocator(1, lambda slot, tokens: 0)
-    ended(seats, 0, 5, 6, 7)
-    assert seats.choose(sequence(5, 6, 7, 8)) == SlotAssignment(0, 0)
+    slots = SlotAllocator(1, lambda slot, tokens: 0)
+    ended(slots, 0, 5, 6, 7)
+    assert slots.choose(sequence(5, 6, 7, 8)) == SlotAssignment(0, 0)
 
 
 def test_the_row_that_was_not_used_for_longest_makes_room():
-    seats = SlotAllocator(3)
+    slots = SlotAllocator(3)
     for slot in (1, 0, 2):
-        ended(seats, slot, 10 + slot)
-    assert seats.choose(sequence(50, 51)).slot == 1
-    ended(seats, 1, 60)
-    assert seats.choose(sequence(50, 51)).slot == 0
+        ended(slots, slot, 10 + slot)
+    assert slots.choose(sequence(50, 51)).slot == 1
+    ended(slots, 1, 60)
+    assert slots.choose(sequence(50, 51)).slot == 0
 
 
 def test_the_row_that_holds_most_is_taken_before_the_one_that_waits_longest():
-    seats = SlotAllocator(3)
-    ended(seats, 0, 9)
-    ended(seats, 1, 5, 6)
-    ended(seats, 2, 5, 6, 7)
-    assert seats.choose(sequence(5, 6, 7, 8)) == SlotAssignment(2, 3)
+    slots = SlotAllocator(3)
+    ended(slots, 0, 9)
+    ended(slots, 1, 5, 6)
+    ended(slots, 2, 5, 6, 7)
+    assert slots.choose(sequence(5, 6, 7, 8)) == SlotAssignment(2, 3)
     prompt = (5, *range(100, 119))
-    assert seats.choose(sequence(*prompt)).slot == 0  # one token of twenty is not worth another sequence's slot
+    assert slots.choose(sequence(*prompt)).slot == 0  # one token of twenty is not worth another sequence's slot
 
 
 def test_a_prompt_that_a_running_row_holds_is_copied():
-    seats = SlotAllocator(2)
-    seats.assign(0, sequence(5, 6, 7, 8))
-    ended(seats, 1, 5)
-    assert seats.choose(sequence(5, 6, 7, 9)) == SlotAssignment(1, 3, 0)
+    slots = SlotAllocator(2)
+    slots.assign(0, sequence(5, 6, 7, 8))
+    ended(slots, 1, 5)
+    assert slots.choose(sequence(5, 6, 7, 9)) == SlotAssignment(1, 3, 0)
 
 
 def test_rows_that_run_lie_together():
-    seats = SlotAllocator(4)
-    seats.assign(2, sequence(1, 2))
-    ended(seats, 0, 5, 6, 7)
-    assert seats.choose(sequence(5, 6, 7, 8)).slot in (1, 3)
+    slots = SlotAllocator(4)
+    slots.assign(2, sequence(1, 2))
+    ended(slots, 0, 5, 6, 7)
+    assert slots.choose(sequence(5, 6, 7, 8)).slot in (1, 3)
 
 
 def test_rows_are_counted():
-    seats = SlotAllocator(2)
-    assert (len(seats), seats.is_full, seats.running) == (2, False, [])
+    slots = SlotAllocator(2)
+    assert (len(slots), slots.is_full, slots.running) == (2, False, [])
     one, two = sequence(1), sequence(2)
-    seats.assign(1, one)
-    assert (seats.is_full, seats.running, one.slot) == (False, [one], 1)
-    seats.assign(0, two)
-    assert (seats.is_full, seats.running) == (True, [two, one])
+    slots.assign(1, one)
+    assert (slots.is_full, slots.running, one.slot) == (False, [one], 1)
+    slots.assign(0, two)
+    assert (slots.is_full, slots.running) == (True, [two, one])
 
 
 def line(*requests: tuple[int, int], **limits: int) -> WaitingQueue:
-    """Requests that wait: tokens of each prompt, and how many sequences it has."""
+    """Return a queue of requests: tokens of each prompt, and its number of sequences."""
     waiting = WaitingQueue(Limits(**limits))
     for tokens, count in requests:
         request = Request(count)

@@ -1,6 +1,6 @@
 """Transcripts as text with times, and as subtitles: SubRip (srt) and WebVTT (vtt)."""
 
-from speccompile.runtime.audio.segments import Segment
+from speccompile.runtime.transcription.segments import Segment
 
 VTT_START = "WEBVTT\n\n"
 """Beginning of a WebVTT file."""

@@ -1,4 +1,4 @@
-"""The pace against a simulated clock: rounds cost what a closed form says, and a draft is right with some chance."""
+"""The adaptive draft length against a simulated clock: costs in closed form, drafts that are right by chance."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class Simulation:
     costs: tuple[float, float, float]
     noise: float = 0.0
     """What else goes on adds to a time, this share of it on average."""
-    pace: AdaptiveDraftLength = field(default_factory=lambda: AdaptiveDraftLength(CHAIN))
+    policy: AdaptiveDraftLength = field(default_factory=lambda: AdaptiveDraftLength(CHAIN))
     dice: Random = field(default_factory=lambda: Random(0))
     widths: list[int] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
@@ -47,20 +47,20 @@ class Simulation:
         draft is right, or that at a place in the text."""
         (slope, draft, read), self.widths, self.places = self.costs, [], []
         time, taken, last, behind = PREFILL * PROMPT, 0, PROMPT, PROMPT
-        width = self.pace.begin(PROMPT, room)
+        width = self.policy.begin(PROMPT, room)
         if width > 1:
             behind = 0
-            self.pace.record_catch_up(PROMPT, PROMPT * read, PROMPT * read)
+            self.policy.record_catch_up(PROMPT, PROMPT * read, PROMPT * read)
             time += PROMPT * read
         while taken < room:
-            width = self.pace.next_width(behind)
+            width = self.policy.next_width(behind)
             if width > 1:
                 seconds = self.clock(draft + behind * read)
                 time += seconds
                 if behind:
-                    self.pace.record_catch_up(behind, seconds, seconds)
+                    self.policy.record_catch_up(behind, seconds, seconds)
                 else:
-                    self.pace.record_draft(self.timed("draft", seconds))
+                    self.policy.record_draft(self.timed("draft", seconds))
                 behind = 0
             elif not behind:
                 behind = last
@@ -69,9 +69,9 @@ class Simulation:
             while last < width and self.dice.random() < right:
                 last += 1
             if width > 1:
-                self.pace.record_verify(width, self.timed(width, seconds), [last - 1], 0)
+                self.policy.record_verify(width, self.timed(width, seconds), [last - 1], 0)
             else:
-                self.pace.record_autoregressive(self.timed(1, seconds))
+                self.policy.record_autoregressive(self.timed(1, seconds))
                 behind += behind > 0
             self.widths.append(width)
             self.places.append(taken)
@@ -148,11 +148,11 @@ def test_short_generations_pay_for_trials_in_common(costs):
 )
 def test_a_text_begins_with_drafts_that_hardly_seem_slower_or_that_cost_what_trials_may(gain, room, width):
     """Rounds of 2.5 that give so many tokens: the first of them may cost 1.5, as much as it takes longer."""
-    pace, tokens, rounds = AdaptiveDraftLength({1: 0, DRAFTS + 1: DRAFTS}), 2.5 * gain, 1000
+    policy, tokens, rounds = AdaptiveDraftLength({1: 0, DRAFTS + 1: DRAFTS}), 2.5 * gain, 1000
     reached = [round(rounds * min(1.0, max(0.0, tokens - 1 - depth))) for depth in range(DRAFTS)]
-    pace.expect(MeasuredAcceptance(rounds, rounds, (rounds, *reached[:-1]), tuple(reached)))
-    pace.expect_times({"autoregressive": 1.0, "windows": {"5": 2.0}, "drafting": 0.5, "catch_up": 0.0})
-    assert pace.begin(PROMPT, room) == width
+    policy.expect(MeasuredAcceptance(rounds, rounds, (rounds, *reached[:-1]), tuple(reached)))
+    policy.expect_times({"autoregressive": 1.0, "windows": {"5": 2.0}, "drafting": 0.5, "catch_up": 0.0})
+    assert policy.begin(PROMPT, room) == width
 
 
 def test_what_was_won_pays_for_stretches_that_lose_and_for_little_more():
@@ -233,19 +233,19 @@ def test_long_windows_are_for_drafts_that_come_true():
 
 def test_times_that_change_bring_drafting_back():
     """Rounds without drafts become slow, as where another program takes what a wide window leaves idle."""
-    pace = AdaptiveDraftLength({1: 0, 5: 4})
-    pace.begin(10, 10_000)
+    policy = AdaptiveDraftLength({1: 0, 5: 4})
+    policy.begin(10, 10_000)
     for _ in range(2):
-        pace.record_autoregressive(1.0)
-    assert pace.next_width(0) == 5
+        policy.record_autoregressive(1.0)
+    assert policy.next_width(0) == 5
     for _ in range(20):
-        pace.record_draft(0.5)
-        pace.record_verify(5, 3.0, [1], 0)
-    assert pace.next_width(0) == 1
+        policy.record_draft(0.5)
+        policy.record_verify(5, 3.0, [1], 0)
+    assert policy.next_width(0) == 1
     chosen = []
     for lag in range(200):
-        pace.record_autoregressive(4.0)
-        chosen.append(pace.next_width(lag))
+        policy.record_autoregressive(4.0)
+        chosen.append(policy.next_width(lag))
         if chosen[-1] == 5:
             break
     assert chosen[-1] == 5
@@ -254,16 +254,16 @@ def test_times_that_change_bring_drafting_back():
 
 def test_a_fused_bundle_pays_for_what_the_target_reads_again():
     """Reading again costs more than a trial may: after the first it never drafts in this generation."""
-    pace = AdaptiveDraftLength(CHAIN, fused=True)
-    assert pace.begin(100, 400) == 5
-    pace.record_catch_up(100, 30.0, 0.0)
+    policy = AdaptiveDraftLength(CHAIN, fused=True)
+    assert policy.begin(100, 400) == 5
+    policy.record_catch_up(100, 30.0, 0.0)
     widths = []
     for _ in range(400):
-        widths.append(pace.next_width(len(widths)))
+        widths.append(policy.next_width(len(widths)))
         if widths[-1] == 1:
-            pace.record_autoregressive(1.0 if widths[1:] else None)
+            policy.record_autoregressive(1.0 if widths[1:] else None)
         else:
-            pace.record_verify(5, 3.0, [0], 0)
+            policy.record_verify(5, 3.0, [0], 0)
     assert widths[:2] == [1, 1]
     assert 0 < widths.count(5) < 8
     assert 5 not in widths[20:]
@@ -272,17 +272,17 @@ def test_a_fused_bundle_pays_for_what_the_target_reads_again():
 def test_rounds_that_find_nothing_to_look_up_cost_little():
     """Prompt lookup: most rounds have no drafts, and then their drafter's time alone is lost."""
     for draft, pays in ((0.01, True), (0.8, False)):
-        pace, singles = AdaptiveDraftLength(CHAIN), 0
-        pace.begin(10, 1000)
+        policy, singles = AdaptiveDraftLength(CHAIN), 0
+        policy.begin(10, 1000)
         for number in range(400):
-            width = pace.next_width(0)
+            width = policy.next_width(0)
             if width == 1:
-                pace.record_autoregressive(1.0)
+                policy.record_autoregressive(1.0)
                 singles += 1
                 continue
-            pace.record_draft(draft)
+            policy.record_draft(draft)
             if number % 10:
-                pace.record_verify(1, 1.0, [], 1)
+                policy.record_verify(1, 1.0, [], 1)
             else:
-                pace.record_verify(width, 1.4, [width - 1], 0)
+                policy.record_verify(width, 1.4, [width - 1], 0)
         assert singles < 20 if pays else singles > 350

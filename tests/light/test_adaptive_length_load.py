@@ -1,4 +1,4 @@
-"""The pace where the number of rows changes that share a round, by costs in closed form."""
+"""The adaptive draft length while the number of rows in a round changes, by costs in closed form."""
 
 from random import Random
 
@@ -6,41 +6,41 @@ import pytest
 
 from speccompile.runtime.rounds.adaptive_length import AdaptiveDraftLength
 from speccompile.runtime.rounds.speedup_model import SpeedupModel
-from tests.light.test_pace import CHAIN
+from tests.light.test_adaptive_length import CHAIN
 
 
-def decode(pace: AdaptiveDraftLength, rows: int, rounds: int, dice: Random) -> list[int]:
+def decode(policy: AdaptiveDraftLength, rows: int, rounds: int, dice: Random) -> list[int]:
     """Return the widths of rounds with so many rows, which share what a round costs beside its tokens."""
     widths, behind = [], 0
     for _ in range(rounds):
-        pace.record_batch_size(rows)
-        width = pace.next_width(behind)
+        policy.record_batch_size(rows)
+        width = policy.next_width(behind)
         if width == 1:
             behind += rows
-            pace.record_autoregressive(22 + 1.7 * rows)
+            policy.record_autoregressive(22 + 1.7 * rows)
         else:
             drafting = 3 + 0.15 * rows * width
             if behind:
-                pace.record_catch_up(behind, drafting + 0.3 * behind, drafting + 0.3 * behind)
+                policy.record_catch_up(behind, drafting + 0.3 * behind, drafting + 0.3 * behind)
             else:
-                pace.record_draft(drafting)
+                policy.record_draft(drafting)
             behind, accepted = 0, [0] * rows
             for row in range(rows):
                 while accepted[row] < width - 1 and dice.random() < 0.725:
                     accepted[row] += 1
-            pace.record_verify(width, 22 + 1.7 * rows * width, accepted, 0)
+            policy.record_verify(width, 22 + 1.7 * rows * width, accepted, 0)
         widths.append(width)
     return widths
 
 
 def test_the_more_rows_there_are_the_less_is_drafted():
     """Choose widths by costs of an int8 model on a core: the best are 5, 3 to 4, 2 to 3, none, and 5 again."""
-    pace, dice, found = AdaptiveDraftLength(CHAIN), Random(3), []
-    pace.begin(100, 10_000)
+    policy, dice, found = AdaptiveDraftLength(CHAIN), Random(3), []
+    policy.begin(100, 10_000)
     for rows in (1, 4, 12, 64, 1):
         for _ in range(rows - 1):
-            pace.join(100, 1000)
-        found.append(decode(pace, rows, 250, dice)[30:])
+            policy.join(100, 1000)
+        found.append(decode(policy, rows, 250, dice)[30:])
     usual = [max(set(widths), key=widths.count) for widths in found]
     assert usual[0] == usual[4] == 5
     assert usual[1] in (3, 4, 5)
@@ -50,9 +50,9 @@ def test_the_more_rows_there_are_the_less_is_drafted():
 
 
 def test_rows_may_come_and_go_while_nothing_is_known():
-    pace = AdaptiveDraftLength(CHAIN)
-    pace.begin(10, 1000)
-    widths = [decode(pace, rows, 1, Random(rows))[0] for rows in (1, 2, 1, 3, 2, 2, 1, 1, 3, 2, 4) * 20]
+    policy = AdaptiveDraftLength(CHAIN)
+    policy.begin(10, 1000)
+    widths = [decode(policy, rows, 1, Random(rows))[0] for rows in (1, 2, 1, 3, 2, 2, 1, 1, 3, 2, 4) * 20]
     assert {1, 5} <= set(widths)
 
 

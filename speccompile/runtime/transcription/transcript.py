@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from speccompile.runtime.audio.segments import Segment
 from speccompile.runtime.generation import Generation
+from speccompile.runtime.transcription.segments import Segment
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A pace that others decide: windows in turn, whatever the clock says."""
+"""Draft-length policy of tests: windows of given widths in turn, whatever the clock says."""
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle
@@ -6,8 +6,8 @@ from itertools import cycle
 from speccompile.runtime import Bundle
 
 
-class ForcedPace:
-    """Goes round a list of widths; what a bundle does not offer is all that it has. A `Policy`."""
+class ForcedLengths:
+    """Policy that cycles through widths; the largest one stands for a width that the bundle does not offer."""
 
     def __init__(self, wanted: Sequence[int], offered: Sequence[int]) -> None:
         self.offered = sorted(offered)
@@ -59,14 +59,14 @@ class ForcedPace:
         self.caught_up_with.append(tokens)
 
 
-def forced_pace(bundle: Bundle, wanted: Sequence[int]) -> ForcedPace:
-    """Return one for rounds whose windows have these widths in turn, 1 for no drafts."""
+def forced_lengths(bundle: Bundle, wanted: Sequence[int]) -> ForcedLengths:
+    """Return a policy whose windows have these widths in turn, 1 for no drafts."""
     manifest = bundle.manifest
     is_chain = manifest.tree == "chain" and bundle.entry.provider == "cpu"
-    return ForcedPace(wanted, range(1, manifest.tokens + 2) if is_chain else (1, manifest.tokens + 1))
+    return ForcedLengths(wanted, range(1, manifest.tokens + 2) if is_chain else (1, manifest.tokens + 1))
 
 
-def force(bundle: Bundle, wanted: Sequence[int]) -> ForcedPace:
-    """Give a bundle this pace."""
-    pace = bundle._loop.drafting.policy = forced_pace(bundle, wanted)
-    return pace
+def force(bundle: Bundle, wanted: Sequence[int]) -> ForcedLengths:
+    """Let windows of a bundle have these widths in turn. Return the policy."""
+    policy = bundle._loop.drafting.policy = forced_lengths(bundle, wanted)
+    return policy

@@ -1,4 +1,4 @@
-"""The pace in C++ decides what Python's decides, on whatever clock and drafts."""
+"""The adaptive draft length in C++ decides as Python's, whatever the times and accepted drafts."""
 
 import json
 import subprocess
@@ -26,9 +26,9 @@ SESSIONS = 25
 
 @dataclass
 class Recorded:
-    """Python's pace, and what it is told and answers. Lines are those of native/tests/adaptive_length.cpp."""
+    """Python's policy, and what it is told and answers. Lines are those of native/tests/adaptive_length.cpp."""
 
-    pace: AdaptiveDraftLength
+    policy: AdaptiveDraftLength
     events: list[dict[str, Any]] = field(default_factory=list)
     decisions: list[Any] = field(default_factory=list)
     seen: set[object] = field(default_factory=set)
@@ -41,15 +41,15 @@ class Recorded:
 
     def tell(self, name: str, *values: Any) -> None:
         self.events.append({name: list(values) if len(values) > 1 else values[0]})
-        getattr(self.pace, name)(*values)
+        getattr(self.policy, name)(*values)
 
     def expect(self, dice: Random, depth: int) -> None:
         measured = drawn_acceptance(dice, depth)
         self.events.append({"expect": measured.to_json()})
-        self.pace.expect(measured)
+        self.policy.expect(measured)
 
     def expect_times(self, dice: Random, accepts: dict[int, int], scale: float) -> None:
-        """Times that another process may have measured: of some widths, or of one that is not offered."""
+        """Tell times that another process may have measured: of some widths, or of one that is not offered."""
         widths = [max(accepts), *dice.sample(sorted(accepts)[1:], dice.randrange(len(accepts)))]
         times = {
             "autoregressive": scale, "windows": {str(width): scale * (1 + 0.1 * width) for width in widths},
@@ -58,11 +58,11 @@ class Recorded:
         if not dice.randrange(5):
             times["windows"]["99"] = scale
         self.events.append({"expect_times": times})
-        self.pace.expect_times(times)
+        self.policy.expect_times(times)
 
     def ask(self, name: str, *values: Any) -> Any:
         self.events.append({name: list(values) if len(values) > 1 else values[0] if values else None})
-        self.decisions.append(getattr(self.pace, name)(*values))
+        self.decisions.append(getattr(self.policy, name)(*values))
         return self.decisions[-1]
 
 
