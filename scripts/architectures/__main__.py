@@ -14,6 +14,7 @@ a class compiles to something else than transformers computes, or its attempt br
 import argparse
 import json
 import sys
+from dataclasses import replace
 
 import transformers
 
@@ -46,12 +47,13 @@ def main() -> int:
         wanted = [name for name in wanted if name in known and known[name].status in given.status]
     found = {}
     for row in sweep(wanted, given.workers, given.seconds, given.gigabytes):
+        row = replace(row, processors=(processor_title(),)).behind(known.get(row.model_type))
         found[row.model_type] = row
         print(f"[{len(found)}/{len(wanted)}] {row.model_type}: {row.status}: {row.reason or row.why}", file=sys.stderr)
         if given.json:
             print(json.dumps(row.to_json()), flush=True)
         else:
-            write_rows(known | found, transformers.__version__, processor_title())
+            write_rows(known | found, transformers.__version__)
     print(summary((found if given.json else known | found).values()), file=sys.stderr)
     return int(any(row.status in ("wrong", "broken") for row in found.values()))
 

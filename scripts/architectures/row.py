@@ -1,7 +1,7 @@
 """Result of one class of transformers."""
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 STATUSES = {
@@ -42,7 +42,7 @@ class Row:
     """status: one of STATUSES; reason: why it is not proven; per_round: new tokens of a round, drafted from prompts;
     exact: whether windows of every width give equal bits on a CPU in the precisions that were looked at, None where
     nobody looked; exact_in: the precisions in which they do; loose: the operators whose results depend on the window in
-    larger models."""
+    larger models; processors: those on which windows were compared."""
 
     model_type: str
     architecture: str
@@ -52,6 +52,7 @@ class Row:
     exact: bool | None = None
     exact_in: tuple[str, ...] = ()
     loose: tuple[str, ...] = ()
+    processors: tuple[str, ...] = ()
 
     @property
     def why(self) -> str:
@@ -65,9 +66,16 @@ class Row:
         reason = re.sub(r"^\w+ cannot be compiled: ", "", self.reason)
         return next((words for part, words in REASONS.items() if part in reason), reason)
 
+    def behind(self, earlier: "Row | None") -> "Row":
+        """Return this row with the processors of an earlier look as well, where that came to the same result."""
+        if earlier is None or replace(earlier, per_round=self.per_round, processors=self.processors) != self:
+            return self
+        return replace(self, processors=tuple(sorted({*earlier.processors, *self.processors})))
+
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value not in ("", None, ())}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Row":
-        return cls(**{"architecture": "", **data, **{key: tuple(data.get(key, ())) for key in ("exact_in", "loose")}})
+        tuples = {key: tuple(data.get(key, ())) for key in ("exact_in", "loose", "processors")}
+        return cls(**{"architecture": "", **data, **tuples})

@@ -1,5 +1,7 @@
 """The table of architectures: whole, and of one mind with the zoo."""
 
+from dataclasses import replace
+
 import pytest
 import transformers
 
@@ -8,6 +10,7 @@ from scripts.architectures.row import EXACT, PRECISIONS, SOME, STATUSES, Row
 from scripts.architectures.table import (
     looked_on,
     markdown,
+    processors,
     read_rows,
     summary,
     tried_with,
@@ -68,12 +71,27 @@ def test_kinds_of_layers_are_those_that_checkpoints_are_asked_for(model_type):
 def test_rows_are_read_as_they_were_written(tmp_path):
     rows = {
         row.model_type: row
-        for row in (Row("b", "B", "refused", "no"), Row("a", "A", "proven", "", 1.5, False, ("MatMul w",)))
-    }
-    write_rows(rows, "5.0", "EPYC", tmp_path / "table.json")
+        for row in (Row("b", "B", "refused", "no", processors=("EPYC",)),
+                    Row("a", "A", "proven", "", 1.5, False, ("MatMul w",), processors=("EPYC", "Xeon")))
+    }  # fmt: skip
+    write_rows(rows, "5.0", tmp_path / "table.json")
     assert list(read_rows(tmp_path / "table.json").values()) == [rows["a"], rows["b"]]
     assert (tried_with(tmp_path / "table.json"), looked_on(tmp_path / "table.json")) == ("5.0", "EPYC")
     assert read_rows(tmp_path / "none.json") == {}
+
+
+def test_a_row_names_the_processors_that_gave_its_result():
+    zen5 = Row("a", "A", "proven", "", 1.5, True, ("float32",), processors=("Zen 5",))
+    zen1 = replace(zen5, per_round=1.25, processors=("Zen 1",))
+    assert zen1.behind(zen5) == replace(zen1, processors=("Zen 1", "Zen 5"))
+    assert zen1.behind(None) == zen1.behind(replace(zen5, exact_in=())) == zen1
+
+
+def test_a_page_says_which_types_were_looked_at_on_other_processors():
+    rows = [Row(name, "", "proven", exact=True, processors=where)
+            for name, where in (("a", ("X",)), ("b", ("Y",)), ("c", ("X", "Y")), ("d", ("Y",)))]  # fmt: skip
+    told = "Windows were compared on X; those of `c` on X and on Y; those of `b`, `d` on Y."
+    assert processors([*rows, Row("e", "", "refused", processors=("Y",))], "X") == told
 
 
 def test_rows_are_grouped_by_what_became_of_them_and_why():
