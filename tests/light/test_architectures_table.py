@@ -1,10 +1,14 @@
 """The table of architectures: whole, and of one mind with the zoo."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import transformers
 
+from scripts.architectures import attempt
 from scripts.architectures.configurations import CORRECTIONS, IMPOSSIBLE, KINDS, configuration, model_types
 from scripts.architectures.row import EXACT, PRECISIONS, SOME, STATUSES, Row
 from scripts.architectures.table import (
@@ -18,6 +22,7 @@ from scripts.architectures.table import (
 )
 from speccompile.compiler.checkpoints.layer_types import KNOWN
 from speccompile.compiler.checkpoints.refused_types import REFUSED
+from speccompile.runtime.window_invariance import WindowInvariance
 from tests import zoo
 
 ROWS = read_rows()
@@ -42,6 +47,20 @@ def test_drafts_were_accepted_in_most_of_them():
 
 def test_windows_of_every_width_give_equal_bits():
     assert [row.model_type for row in ROWS.values() if row.exact is False or row.loose] == []
+
+
+def test_windows_are_compared_again_on_two_threads(monkeypatch):
+    manifest, differing = SimpleNamespace(exact=True), {1: (), 2: (7,)}
+
+    def opened(bundle, *, engine, threads):
+        # What a bundle knows when it is opened may come from the cache, which does not tell threads apart.
+        return nullcontext(SimpleNamespace(manifest=manifest, engine=threads, exact=True))
+
+    monkeypatch.setattr(attempt.Bundle, "open", opened)
+    monkeypatch.setattr(attempt, "compare_windows", lambda engine, _: WindowInvariance((2,), differing[engine]))
+    assert not attempt._is_exact(Path("bundle"), "float32")
+    differing[2] = ()
+    assert attempt._is_exact(Path("bundle"), "float32")
 
 
 BY_LAYERS = {"minimax_m3_vl_text", "qwen4_exp", "qwen4_exp_text"}
