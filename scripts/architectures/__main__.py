@@ -19,6 +19,7 @@ from dataclasses import replace
 import transformers
 
 from scripts.architectures.configurations import model_types
+from scripts.architectures.row import PRECISIONS
 from scripts.architectures.sweep import sweep
 from scripts.architectures.table import read_rows, summary, write_rows
 from speccompile.machine.system import processor_title
@@ -28,6 +29,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", default=[], metavar="TYPE", help="a model_type, may be given again")
     parser.add_argument("--status", action="append", default=[], help="try those that have this status in the table")
+    parser.add_argument("--precision", action="append", choices=PRECISIONS, help="compare windows in this one alone")
     parser.add_argument("--resume", action="store_true", help="leave out those that are in the table")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON lines, and leave the table alone")
     parser.add_argument("--workers", type=int, default=2)
@@ -45,8 +47,8 @@ def main() -> int:
     wanted = given.only or [name for name in model_types() if not (given.resume and name in known)]
     if given.status:
         wanted = [name for name in wanted if name in known and known[name].status in given.status]
-    found = {}
-    for row in sweep(wanted, given.workers, given.seconds, given.gigabytes):
+    found, precisions = {}, [each for each in PRECISIONS if each in (given.precision or PRECISIONS)]
+    for row in sweep(wanted, given.workers, given.seconds, given.gigabytes, precisions):
         row = replace(row, processors=(processor_title(),)).behind(known.get(row.model_type))
         found[row.model_type] = row
         print(f"[{len(found)}/{len(wanted)}] {row.model_type}: {row.status}: {row.reason or row.why}", file=sys.stderr)

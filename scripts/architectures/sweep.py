@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from scripts.architectures.row import Row
+from scripts.architectures.row import PRECISIONS, Row
 
 # The server imports the heavy libraries once; what it forks for an attempt has them.
 _LEAVE = 5
@@ -18,19 +18,21 @@ _LEAVE = 5
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
-def sweep(model_types: Sequence[str], workers: int, seconds: int, gigabytes: int) -> Iterator[Row]:
+def sweep(
+    model_types: Sequence[str], workers: int, seconds: int, gigabytes: int, precisions: Sequence[str] = PRECISIONS
+) -> Iterator[Row]:
     """Yield the rows of some types, in the order in which they are done. Raises nothing of what attempts raise."""
     _CONTEXT.set_forkserver_preload(["scripts.architectures.attempt"])
     with ThreadPoolExecutor(workers) as pool:
-        running = [pool.submit(_attempt, name, seconds, gigabytes) for name in model_types]
+        running = [pool.submit(_attempt, name, seconds, gigabytes, precisions) for name in model_types]
         for each in as_completed(running):
             yield each.result()
 
 
-def _attempt(model_type: str, seconds: int, gigabytes: int) -> Row:
+def _attempt(model_type: str, seconds: int, gigabytes: int, precisions: Sequence[str]) -> Row:
     here, there = _CONTEXT.Pipe(duplex=False)
     with tempfile.TemporaryDirectory(prefix="architecture-") as folder:
-        process = _CONTEXT.Process(target=_child, args=(model_type, Path(folder), gigabytes << 30, there))
+        process = _CONTEXT.Process(target=_child, args=(model_type, Path(folder), gigabytes << 30, precisions, there))
         process.start()
         there.close()
         try:
@@ -48,7 +50,7 @@ def _attempt(model_type: str, seconds: int, gigabytes: int) -> Row:
             here.close()
 
 
-def _child(model_type: str, folder: Path, memory: int, answer: Connection) -> None:
+def _child(model_type: str, folder: Path, memory: int, precisions: Sequence[str], answer: Connection) -> None:
     """Make a row in the new process. What libraries print is dropped: the row says it."""
     from scripts.architectures.attempt import attempt
 
@@ -57,7 +59,7 @@ def _child(model_type: str, folder: Path, memory: int, answer: Connection) -> No
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     try:
-        answer.send(attempt(model_type, folder))
+        answer.send(attempt(model_type, folder, precisions))
     except BaseException as error:  # noqa: BLE001  said in the row, which fails the sweep
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(place.filename).name}:{place.lineno}"

@@ -10,7 +10,7 @@ import transformers
 
 from scripts.architectures import attempt
 from scripts.architectures.configurations import CORRECTIONS, IMPOSSIBLE, KINDS, configuration, model_types
-from scripts.architectures.row import EXACT, PRECISIONS, SOME, STATUSES, Row
+from scripts.architectures.row import EXACT, STATUSES, THREADS, Row
 from scripts.architectures.table import (
     looked_on,
     markdown,
@@ -104,6 +104,9 @@ def test_a_row_names_the_processors_that_gave_its_result():
     zen1 = replace(zen5, per_round=1.25, processors=("Zen 1",))
     assert zen1.behind(zen5) == replace(zen1, processors=("Zen 1", "Zen 5"))
     assert zen1.behind(None) == zen1.behind(replace(zen5, exact_in=())) == zen1
+    two_threads = replace(zen1, threads=THREADS)
+    assert two_threads.behind(zen5) == zen1.behind(zen5)
+    assert two_threads.behind(zen1) == two_threads
 
 
 def test_a_page_says_which_types_were_looked_at_on_other_processors():
@@ -117,16 +120,25 @@ def test_rows_are_grouped_by_what_became_of_them_and_why():
     elsewhere = (
         "{0}ForCausalLM cannot be compiled: 2 of its 2 layers do not go through transformers' attention interface"
     )
-    exact = Row("three", "T", "proven", exact=True, exact_in=PRECISIONS)
+    exact = Row("three", "T", "proven", exact=False, threads=THREADS)
     rows = [Row("one", "OneForCausalLM", "refused", elsewhere.format("One")), exact,
             Row("two", "TwoForCausalLM", "refused", elsewhere.format("Two"))]  # fmt: skip
     proven, refused = markdown(rows).splitlines()[2:]
-    assert proven == f"| proven | {EXACT[True]} | 1 | `three` |"
+    assert proven == f"| proven | {EXACT[False]} | 1 | `three` |"
     assert refused.endswith("| 2 | `one`, `two` |")
     assert summary(rows) == "1 proven, 2 refused"
     assert [*STATUSES][:2] == ["proven", "refused"]
 
 
-def test_precisions_and_widths_of_the_look_are_said():
-    looked = {given: Row("one", "O", "proven", "", 1.5, True, given).why for given in [*SOME, PRECISIONS]}
-    assert looked == SOME | {PRECISIONS: EXACT[True]}
+@pytest.mark.parametrize(
+    ("precisions", "threads", "words"),
+    [
+        ((), (), "float32: windows of 2 to 5 tokens give equal bits, on one thread, at sizes of full registers"),
+        (("int4",), (), "int4: windows of 2 to 10 tokens give equal bits, on one thread"),
+        (("float32",), (1, 2), "float32: windows of 2 to 10 tokens give equal bits, on one thread and two"),
+        (("int8", "int4"), (1, 2), "int8, int4: windows of 2 to 10 tokens give equal bits, on one thread and two"),
+    ],
+)
+def test_precisions_widths_and_threads_of_the_look_are_said(precisions, threads, words):
+    row = Row("one", "O", "proven", "", 1.5, True, precisions, threads=threads)
+    assert row.why == f"exact on CPUs in {words}"
