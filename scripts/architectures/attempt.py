@@ -38,15 +38,15 @@ engines:
 PROMPT_LENGTHS, REPEATS, CANDIDATES, NEW_TOKENS = (5, 23), 10, 16, 24
 
 
-def attempt(model_type: str, folder: Path, precisions: Sequence[str] = PRECISIONS) -> Row:
-    """Try one type in a folder that is there and empty."""
+def attempt(model_type: str, folder: Path, precisions: Sequence[str] = PRECISIONS, proven: Row | None = None) -> Row:
+    """Try one type in a folder that is there and empty. proven: its row, where windows alone are to be compared."""
     if model_type in IMPOSSIBLE:
         return Row(model_type, "", "impossible", IMPOSSIBLE[model_type])
     try:
         family = AutoModelForImageTextToText if model_type in TYPES else AutoModelForCausalLM
         model = zoo.lively(configuration(model_type), family=family)
         model.save_pretrained(folder / "target")
-        texts = _texts(model)
+        texts = [] if proven else _texts(model)
     except Exception as error:  # whatever transformers' code raises, there is nothing to compile
         if isinstance(error, MemoryError) or "allocate memory" in str(error):
             raise
@@ -60,13 +60,13 @@ def attempt(model_type: str, folder: Path, precisions: Sequence[str] = PRECISION
             "speccompile.recipe.decide.refuse_type"
         ):  # what is refused by name may have been mended in transformers
             plan = make_plan(load_recipe(folder))
-        build(plan, folder / "bundle", remember=False)
+        build(plan, folder / "bundle", remember=False, prove=proven is None)
     except ProofError as error:
         return Row(model_type, architecture, "wrong", str(error))
     except SpeccompileError as error:
         return Row(model_type, architecture, "refused", str(error).replace(f"{folder}/", ""))
     with Bundle.open(folder / "bundle", engine=precisions[0], threads=1) as bundle:
-        row = _compared(model_type, architecture, bundle, texts)
+        row = proven or _compared(model_type, architecture, bundle, texts)
         engines = bundle.manifest.engines
     if row.status != "proven":
         return row
