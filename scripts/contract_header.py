@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.bundle.manifest import RECORDS, Field
-from speccompile.bundle.signatures import COMPUTED, LIMITS, PLANNED, REQUIRED, ROUNDS, SIGNATURES
+from speccompile.bundle.signatures import COMPANIONS, COMPUTED, LIMITS, PLANNED, REQUIRED, ROUNDS, SIGNATURES
 from speccompile.contract import DTYPES, NEXT_ROUND_INPUTS
 from speccompile.errors import KINDS
 from speccompile.runtime.rounds.random import Purpose
@@ -101,24 +101,21 @@ CONSTANTS = {
     "speccompile.runtime.rounds.host_drafts": {"INDEX": "kIndex", "WRITER": "kWriter", "GATE": "kRetrievalGate"},
     "speccompile.runtime.options": {
         "NEW_TOKENS": "kNewTokens", "MOST_THREADS": "kMaxThreads", "COLDEST": "kMinTemperature",
-    },
-    "speccompile.runtime.rounds.adaptive_length": {
+    }, "speccompile.runtime.rounds.adaptive_length": {
         "TRIAL_SHARE": "kTrialShare", "WON_SHARE": "kWonShare", "MOST_SHARE": "kMostShare", "FIRST_GAP": "kFirstGap",
         "FIRST_MARGIN": "kFirstMargin", "FIRST_TRIAL": "kFirstTrial", "FIRST_SHARE": "kFirstShare",
         "LONGEST_GAP": "kLongestGap", "PRIOR_ROUNDS": "kPriorRounds", "REFRESH": "kRefresh",
         "EXPECTED_NEW_TOKENS": "kExpectedNewTokens", "LOSS_PATIENCE_ROUNDS": "kLossPatienceRounds",
         "MAX_SAVED_ROUNDS": "kMaxSavedRounds", "RARE_REFRESH": "kRareRefresh", "CLEAR_SPEEDUP": "kClearSpeedup",
         "DECISION_ROUNDS": "kDecisionRounds", "LOSING_ROUNDS": "kLosingRounds",
-    },
-    "speccompile.runtime.rounds.acceptance_rate": {
+    }, "speccompile.runtime.rounds.acceptance_rate": {
         "MEMORY": "kMemory", "LONG_MEMORY": "kLongMemory", "LARGEST_UNIT": "kLargestUnit",
         "PRIOR_WEIGHT": "kPriorWeight", "PRIOR_ACCEPTANCE": "kPriorAcceptance",
     }, "speccompile.runtime.rounds.tree_acceptance": {"LEAST_NODES": "kLeastNodes", "NODES_GAIN": "kNodesGain"},
     "speccompile.runtime.rounds.speedup_model": {
         "WARM_UP_ROUNDS": "kWarmUpRounds", "MIN_TIMED_CATCH_UP": "kMinTimedCatchUp", "WIDTH_MARGIN": "kWidthMargin",
         "NEW_WIDTH_MARGIN": "kNewWidthMargin",
-    },
-    "speccompile.serving.scheduler.latency": {
+    }, "speccompile.serving.scheduler.latency": {
         "ROUNDS": "kChunkRounds", "SMALLEST": "kSmallestChunk", "KEPT": "kKeptLatency",
     }, "speccompile.serving.scheduler.slot_allocator": {"SIMILAR": "kSimilarPrefix"},
     "speccompile.measure.bench.costs": {
@@ -178,6 +175,9 @@ struct Signature {
 };
 struct RequiredTensors {
   const char *graph, *inputs, *outputs;
+};
+struct Companions {
+  const char *input, *others;
 };
 
 // A field of a JSON object. items: of a list's items or an object's values. record: the fields that it, or each of its
@@ -272,6 +272,7 @@ def signatures() -> Iterator[str]:
             (name, dtype, joined(sizes), roles) for name, (dtype, sizes, roles) in SIGNATURES.items()
         ],
         "RequiredTensors kRequired": [(name, *map(joined, both)) for name, both in REQUIRED.items()],
+        "Companions kCompanions": [(name, joined(others)) for name, others in COMPANIONS.items()],
     }
     for name, rows in tables.items():
         yield f"inline constexpr {name}[] = {{"

@@ -8,6 +8,7 @@ from speccompile.bundle.manifest import DECODINGS, TREES, EngineEntry, Manifest
 from speccompile.bundle.media import ENCODE_IMAGE, MEDIA
 from speccompile.bundle.signatures import (
     ADAPTER_MATRIX,
+    COMPANIONS,
     COMPONENT_STATES,
     COMPUTED,
     LIMITS,
@@ -164,6 +165,10 @@ def _graph(graph: Graph, manifest: Manifest) -> Iterator[str]:
         yield from (f"the {way} {name!r} twice" for name in sorted({name for name in names if names.count(name) > 1}))
         for tensor in tensors:
             yield from _tensor(tensor, way, graph, manifest)
+    names = [tensor.name for tensor in graph.inputs]
+    for name, others in COMPANIONS.items():
+        if name in names:
+            yield from (f"the input {name!r} without {each!r}" for each in others if each not in names)
     read = {tensor.buffer: tensor for tensor in graph.inputs}
     for output in graph.outputs:
         source = read.get(output.buffer)

@@ -111,6 +111,19 @@ REQUIRED = {
 }
 """Graph -> inputs and outputs that it always has."""
 
+_SETTINGS = (*SETTINGS, "history")
+
+COMPANIONS: dict[str, tuple[str, ...]] = {
+    "uniforms": _SETTINGS,
+    "draft_uniforms": _SETTINGS,
+    "adjusted": ("uniforms", "biases", "penalties"),
+    "biases": ("adjusted",),
+    "penalties": ("adjusted",),
+    "draft_ids": ("draft_probs",),
+    "draft_probs": ("draft_ids",),
+}
+"""Input -> inputs that a graph with it has as well, because the host writes them together."""
+
 TOKENS_STATE = "tokens"
 """State with all committed tokens."""
 

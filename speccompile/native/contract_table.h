@@ -553,6 +553,9 @@ struct Signature {
 struct RequiredTensors {
   const char *graph, *inputs, *outputs;
 };
+struct Companions {
+  const char *input, *others;
+};
 
 // A field of a JSON object. items: of a list's items or an object's values. record: the fields that it, or each of its
 // items, has; null for none.
@@ -677,6 +680,15 @@ inline constexpr RequiredTensors kRequired[] = {
     {"step", "window n_given n_total length logit_rows", "path n_path logits next_window next_total"},
     {"encode_source", "", ""},
     {"encode_draft_source", "", ""},
+};
+inline constexpr Companions kCompanions[] = {
+    {"uniforms", "temperature top_k top_p min_p repetition_penalty history"},
+    {"draft_uniforms", "temperature top_k top_p min_p repetition_penalty history"},
+    {"adjusted", "uniforms biases penalties"},
+    {"biases", "adjusted"},
+    {"penalties", "adjusted"},
+    {"draft_ids", "draft_probs"},
+    {"draft_probs", "draft_ids"},
 };
 inline constexpr const char* kRounds[] = {"verify", "verify draft", "verify step"};
 

@@ -7,13 +7,24 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LogitsProcessor, LogitsProcessorList, SequenceBiasLogitsProcessor
+from transformers import (
+    AutoModelForCausalLM,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    RepetitionPenaltyLogitsProcessor,
+    SequenceBiasLogitsProcessor,
+    WhisperTimeStampLogitsProcessor,
+)
 
 from speccompile.bundle.sampling import SamplingParams
 from speccompile.compiler.prove import distribution
 from speccompile.compiler.prove.distribution import Request
-from speccompile.compiler.prove.filters import Reference
-from speccompile.compiler.prove.processors import eager_reference, probabilities
+from speccompile.compiler.prove.filters import adjusted
+from speccompile.compiler.prove.processors import eager_reference
+from speccompile.compiler.step.sampling import Adjustments, Settings
+from speccompile.compiler.step.verify.target import Timestamps, sampling_target
+from speccompile.errors import ProofError
 from speccompile.runtime import Bundle
 from tests import zoo
 from tests.compile.combinations import FIRST, Combination
@@ -130,6 +141,33 @@ def test_biases_come_before_the_repetition_penalty_and_penalties_behind(bundle, 
         assert found.token_ids == expected[len(PROMPT) :]
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.4, 1.7])
+def test_the_rule_of_times_reads_biased_and_penalized_logits(temperature):
+    """Whisper's last rule in transformers' order: biases and repetition penalty, the rule, then the temperature."""
+    no_times, vocabulary, penalty = 59, 90, 1.6
+    text, allowed = [no_times + 5, 3, 8], torch.ones(1, 1, vocabulary, dtype=torch.bool)
+    allowed[..., no_times : no_times + 6] = False  # no time up to the last one
+    rule = WhisperTimeStampLogitsProcessor(GenerationConfig(no_timestamps_token_id=no_times, eos_token_id=0), 0)
+    differs = 0
+    for seed in range(40):
+        logits = torch.randn(1, 1, vocabulary, generator=torch.Generator().manual_seed(seed)) * 2
+        biases = {(token,): 1.5 * (-1) ** seed for token in range(no_times + 1, vocabulary)} | {(4,): 1.0}
+        tokens = torch.tensor([[[token for (token,) in biases]]])
+        added = Adjustments(tokens, torch.tensor([[list(biases.values())]]), torch.zeros(tokens.shape))
+        one = torch.ones(1)
+        settings = Settings(one * temperature, torch.zeros(1).long(), one, one * 0, one * penalty, torch.tensor([text]))
+        found = sampling_target(
+            logits, settings, torch.tensor([[text]]), torch.zeros(1, 1), allowed,
+            Timestamps(torch.ones(1, dtype=torch.bool), no_times + 1), added,
+        )  # fmt: skip
+        order = [SequenceBiasLogitsProcessor(biases), RepetitionPenaltyLogitsProcessor(penalty), rule]
+        expected = LogitsProcessorList(order)(torch.tensor([text]), logits[0])
+        assert torch.allclose(found.probs[0], (expected / (temperature or 1.0)).softmax(-1), atol=1e-6)
+        bare = rule(torch.tensor([text]), logits[0])
+        differs += int((bare.isinf() != expected.isinf()).any())
+    assert differs >= 5, "cases in which the order decides"
+
+
 def test_with_a_temperature_certain_drafts_leave_what_equal_seeds_draw(bundle, combination):
     options = {"temperature": [0.8, 1.2], "seed": [1, 2], "frequency_penalty": [0.6, -0.3], "presence_penalty": 0.4}
     options |= {"logit_bias": [{5: 1.5, 17: -100}, None], "top_k": [12, 0]}
@@ -142,7 +180,7 @@ def test_with_a_temperature_certain_drafts_leave_what_equal_seeds_draw(bundle, c
         assert [one.token_ids for one in drafted] == [one.token_ids for one in alone]
 
 
-def test_what_is_drawn_is_distributed_as_the_formula_says(bundle, target):
+def test_what_is_drawn_is_distributed_as_the_formula_says(bundle, target, monkeypatch):
     """Two new tokens: the second one's distribution depends on the first, which drafts make known early."""
     sampling = SamplingParams(
         1.0, top_k=8, frequency_penalty=1.2, presence_penalty=0.8, logit_bias=((45, 1.5), (99, -2.0))
@@ -151,13 +189,15 @@ def test_what_is_drawn_is_distributed_as_the_formula_says(bundle, target):
     own = processors(
         len(prompt), {"logit_bias": dict(sampling.logit_bias), "frequency_penalty": 1.2, "presence_penalty": 0.8}
     )
-    plain = eager_reference(target)
-
-    def after(texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        rows = zip(texts, plain.logits(texts), strict=True)
-        return [own(torch.tensor([list(text)]), torch.from_numpy(row)[None].clone())[0].numpy() for text, row in rows]
-
+    plain, texts = eager_reference(target), [prompt, [*prompt, 45, 9], [*prompt, 9, 9, 99]]
+    for text, row, found in zip(
+        texts, plain.logits(texts), adjusted(plain, sampling, len(prompt)).logits(texts), strict=True
+    ):
+        assert np.allclose(found, own(torch.tensor([text]), torch.from_numpy(row)[None])[0], atol=1e-5)
     drawn = [distribution.draw(bundle, prompt, sampling, Request((sampling,), 600), seed=9)]
-    rows = distribution.check(bundle.manifest, drawn, Reference("OpenAI's formula", after, probabilities))
+    rows = distribution.check(bundle.manifest, drawn, plain)
     assert {row["token"] for row in rows} >= {"first", "first two"}
     assert all(row["outside"] == 0 for row in rows)
+    monkeypatch.setattr(distribution, "adjusted", lambda reference, *_: reference)
+    with pytest.raises(ProofError, match="600 samples"):  # excluded, or another distribution
+        distribution.check(bundle.manifest, drawn, plain)

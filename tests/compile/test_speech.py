@@ -25,7 +25,7 @@ from tests.compile.transcripts_both import (
     same_report,
     write_noise,
 )
-from tests.compile.whispers import RULES, SOUND, features_of, make_pair, make_whisper, noise
+from tests.compile.whispers import ADJUSTED, RULES, SOUND, features_of, make_pair, make_whisper, noise
 from tests.light.test_audio import riff
 from tests.native.side_by_side import SideBySide
 from tests.native.two_commands import STEADY
@@ -202,10 +202,12 @@ def test_long_sounds_are_heard_as_by_transformers(timed):
     model, built = timed
     seen = set()
     with Bundle.open(built) as bundle:
-        for size, depends in ((5000, False), (15_000, False), (15_000, True)):
+        for size, depends, own, theirs in (
+            (5000, False, {}, {}), (15_000, False, {}, {}), (15_000, True, {}, {}), (5000, False, *ADJUSTED)
+        ):  # fmt: skip
             sound = loud_and_quiet(size, size)
-            expected = long_form(model, sound, condition_on_prev_tokens=depends)
-            asked = {"timestamps": True, "condition_on_previous_text": depends, "max_new_tokens": 24}
+            expected = long_form(model, sound, condition_on_prev_tokens=depends, **theirs)
+            asked = {"timestamps": True, "condition_on_previous_text": depends, "max_new_tokens": 24, **own}
             before = bundle._loop.sources.runs
             for how in ({"adaptive": False}, {"autoregressive": True}):
                 found = bundle.transcribe(sound, "de", **asked, **how).segments
@@ -215,7 +217,7 @@ def test_long_sounds_are_heard_as_by_transformers(timed):
             assert bundle._loop.sources.runs - before <= 2 * windows  # once a window, whatever is asked of it
             seen |= {tuple(each.token_ids) for each in found}
         assert len(seen) > 5
-        first = next(bundle.stream_transcript(sound, "de", timestamps=True, max_new_tokens=24))
+        first = next(bundle.stream_transcript(sound, "de", timestamps=True, max_new_tokens=24, **own))
         assert first.token_ids == expected[0][0]
 
 

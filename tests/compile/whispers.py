@@ -16,6 +16,11 @@ RULES = {
     "task_to_id": {"translate": 104, "transcribe": 105}, "max_initial_timestamp_index": 10, "pad_token_id": 100,
     "return_timestamps": False, "eos_token_id": 100, "decoder_start_token_id": 101, "forced_decoder_ids": None,
 }  # fmt: skip
+ADJUSTED = (
+    {"repetition_penalty": 1.3, "logit_bias": dict.fromkeys(range(108, 132), -2.0)},
+    {"repetition_penalty": 1.3, "sequence_bias": [[[token], -2.0] for token in range(108, 132)]},
+)
+"""Options by which times are less probable: ours, and those of transformers' `generate`."""
 SOUND = 6400
 """Samples that its encoder hears."""
 

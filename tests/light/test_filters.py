@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from speccompile.bundle.sampling import SamplingParams
-from speccompile.compiler.prove.filters import described, options, possible, shaped, unfiltered
+from speccompile.compiler.prove.filters import Reference, adjusted, described, options, possible, shaped, unfiltered
 from speccompile.compiler.prove.processors import probabilities
 
 SETTINGS = (
@@ -48,6 +48,16 @@ def test_what_rounding_may_let_through_is_possible():
     assert possible(probabilities, SamplingParams(1.0, top_p=0.79)).tolist() == [True, True, False, False]
     close = np.array([0.4, 0.30001, 0.3, 0.0])
     assert possible(close, SamplingParams(1.0, top_k=2)).tolist() == [True, True, True, False]
+
+
+def test_adjustments_are_openai_s_formula():
+    """Tokens of the prompt do not count; a bias may meet a penalty."""
+    bare = Reference("zeros", lambda texts: [np.zeros(4, np.float32) for _ in texts])
+    sampling = SamplingParams(1.0, frequency_penalty=0.5, presence_penalty=0.25, logit_bias=((0, -3.0), (3, 2.0)))
+    found = adjusted(bare, sampling, 2).logits([[1, 1], [1, 1, 2], [1, 1, 3, 2, 3]])
+    assert [row.tolist() for row in found] == [[-3, 0, 0, 2], [-3, 0, -0.75, 2], [-3, 0, -0.75, 0.75]]
+    assert {row.dtype for row in found} == {np.dtype("float32")}
+    assert adjusted(bare, SamplingParams(1.0), 2) is bare
 
 
 def test_settings_are_named_by_what_they_change():

@@ -14,7 +14,7 @@ from speccompile.bundle.sampling import SamplingParams
 from speccompile.compiler.prove import counts
 from speccompile.compiler.prove.chi_square import ChiSquare, chi_square
 from speccompile.compiler.prove.counts import Counts, Drawn
-from speccompile.compiler.prove.filters import Reference, described, options
+from speccompile.compiler.prove.filters import Reference, adjusted, described, options
 from speccompile.compiler.prove.source_feeds import given
 from speccompile.errors import ProofError
 from speccompile.runtime import Bundle, Generation
@@ -25,7 +25,11 @@ P_VALUE = 1e-6
 SETTINGS = (SamplingParams(1.0), SamplingParams(0.7, top_k=5), SamplingParams(1.0, top_p=0.8))
 """Settings of every bundle's proof."""
 
-MORE_SETTINGS = (*SETTINGS, SamplingParams(1.3, top_k=12, top_p=0.9, min_p=0.05, repetition_penalty=1.4))
+MORE_SETTINGS = (
+    *SETTINGS,
+    SamplingParams(1.3, top_k=12, top_p=0.9, min_p=0.05, repetition_penalty=1.4),
+    SamplingParams(0.9, frequency_penalty=0.9, presence_penalty=0.6, logit_bias=((2, 1.5), (5, -2.0))),
+)
 """Settings of a small model's proof, where a sample costs little."""
 
 
@@ -102,10 +106,11 @@ def check(manifest: Manifest, all_drawn: Sequence[Drawn], reference: Reference) 
     """
     rows = list[dict[str, Any]]()
     for drawn in all_drawn:
-        found = [counts.first(drawn, reference)]
+        expected = adjusted(reference, drawn.sampling, len(drawn.prompt))
+        found = [counts.first(drawn, expected)]
         if all(len(each.token_ids) > 1 or each.finish_reason == "stop" for each in drawn.generations):
-            found.append(counts.first_two(drawn, reference, manifest.eos_token_ids))
-        if manifest.depth and (whole := counts.bonus_after_full_acceptance(drawn, reference, manifest.depth)):
+            found.append(counts.first_two(drawn, expected, manifest.eos_token_ids))
+        if manifest.depth and (whole := counts.bonus_after_full_acceptance(drawn, expected, manifest.depth)):
             found.append(whole)
         rows += [_row(manifest, drawn, each, reference) for each in found]
     return rows

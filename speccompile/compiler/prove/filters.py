@@ -88,3 +88,20 @@ class Reference:
             Expected(self.shaped(logits, text, sampling), possible(unfiltered(logits, text, sampling), sampling))
             for logits, text in zip(self.logits(texts), texts, strict=True)
         ]
+
+
+def adjusted(reference: Reference, sampling: SamplingParams, prompt: int) -> Reference:
+    """Return a reference with the biases and penalties of these settings added to its logits, where the new text begins
+    behind `prompt` tokens. Without a repetition penalty, which comes between them."""
+
+    def add(text: Text, logits: Logits) -> Logits:
+        counts = np.bincount(text[prompt:], minlength=len(logits))
+        scores = logits - counts * sampling.frequency_penalty - (counts > 0) * sampling.presence_penalty
+        for token, bias in sampling.logit_bias:
+            scores[token] += bias
+        return scores.astype(np.float32)
+
+    def after(texts: Sequence[Text]) -> list[Logits]:
+        return [add(text, logits) for text, logits in zip(texts, reference.logits(texts), strict=True)]
+
+    return replace(reference, logits=after) if sampling.adjusts_logits else reference

@@ -177,12 +177,22 @@ void check_tensors(const std::vector<Tensor>& tensors, const Words& required, co
   for (const Tensor& tensor : tensors) check_tensor(tensor, "the " + way + " " + python_repr(tensor.name), graph, manifest);
 }
 
+// Refuse an input without those that the host writes together with it.
+void check_companions(const Graph& graph) {
+  for (const Companions& each : kCompanions) {
+    if (!graph.input(each.input)) continue;
+    for (const std::string& other : split(each.others))
+      if (!graph.input(other)) refuse("the input " + python_repr(each.input) + " without " + python_repr(other));
+  }
+}
+
 bool is_alike(const Tensor& one, const Tensor& other) { return one.shape == other.shape && one.dtype == other.dtype; }
 
 void check_graph(const Graph& graph, const Manifest& manifest) {
   const auto required = std::find_if(std::begin(kRequired), std::end(kRequired), [&](const RequiredTensors& each) { return graph.name == each.graph; });
   check_tensors(graph.inputs, split(required->inputs), "input", graph, manifest);
   check_tensors(graph.outputs, split(required->outputs), "output", graph, manifest);
+  check_companions(graph);
   for (const Tensor& output : graph.outputs)
     for (const Tensor& input : graph.inputs)
       if (output.role == role::kState && input.buffer == output.buffer && !is_alike(input, output))

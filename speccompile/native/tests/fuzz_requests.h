@@ -77,7 +77,8 @@ constexpr const char* kRequestExample =
     "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\nConnection: keep-alive\r\n\r\n"
     R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"role": "assistant", "content": null, "tool_calls": )"
     R"([{"type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]}], "max_tokens": 5, "stop": ["a"], "stream": true, )"
-    R"("stream_options": {"include_usage": true}, "chat_template_kwargs": {"x": [1, 2.5]}, "tool_choice": "none", "seed": -1, "n": 1})";
+    R"("stream_options": {"include_usage": true}, "chat_template_kwargs": {"x": [1, 2.5]}, "tool_choice": "none", "seed": -1, "n": 1, )"
+    R"("logit_bias": {"5": -100, "17": 2.5}, "frequency_penalty": 0.5, "presence_penalty": -2, "logprobs": true, "top_logprobs": 2})";
 
 constexpr const char* kFormExample =
     "POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=\"XX\"\r\n\r\n"

@@ -35,7 +35,8 @@ class Timestamps(NamedTuple):
 
     def hide_text(self, logits: Tensor) -> Tensor:
         """Return bool [B, R, V], true for the tokens that are no times where all times together are more probable than
-        every other token: Whisper's last rule. logits float32 [B, R, V], at temperature 1, of allowed tokens."""
+        every other token: Whisper's last rule. logits float32 [B, R, V], adjusted and penalized, at temperature 1, of
+        allowed tokens: transformers applies the rule behind its own processors and before the temperature."""
         times, text = logits[..., self.first :], logits[..., : self.first].amax(-1, keepdim=True)
         best = times.amax(-1, keepdim=True)
         total = best + (times - best).exp().sum(-1, keepdim=True).log()
@@ -63,7 +64,8 @@ def sampling_target(
         heated = ops.allow(heated, allowed)
     if times is not None:
         assert allowed is not None, "rules of times are masks too"
-        heated = torch.where(times.hide_text(ops.allow(logits, allowed)), ops.HIDDEN, heated)
+        temperature = torch.where(settings.temperature > 0, settings.temperature, 1.0)[:, None, None]
+        heated = torch.where(times.hide_text(ops.allow(heated * temperature, allowed)), ops.HIDDEN, heated)
     probs = torch.softmax(heated, -1)
     threshold, mass = ops.nucleus(probs, settings.top_k, settings.top_p, settings.min_p)
     is_sampled = (settings.temperature > 0)[:, None]
