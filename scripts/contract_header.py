@@ -121,8 +121,7 @@ CONSTANTS = {
     "speccompile.measure.bench.costs": {
         "WARM_UP": "kWarmUpRuns", "GENERATIONS": "kHostGenerations", "NEW_TOKENS": "kHostNewTokens",
         "EVERY_WIDTH": "kEveryWidth", "WIDE": "kWideWidths", "ON_DEVICE": "kDeviceWidths",
-    }, "speccompile.measure.bench.run": {"COST_REPEATS": "kCostRepeats"},
-    "speccompile.measure.bench.roofline": {
+    }, "speccompile.measure.bench.run": {"COST_REPEATS": "kCostRepeats"}, "speccompile.measure.bench.roofline": {
         "PASSES": "kBandwidthPasses", "SMALLEST": "kSmallestBuffer", "CACHES": "kBufferCaches",
         "LARGEST": "kLargestBuffer",
     },

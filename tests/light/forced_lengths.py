@@ -61,9 +61,7 @@ class ForcedLengths:
 
 def forced_lengths(bundle: Bundle, wanted: Sequence[int]) -> ForcedLengths:
     """Return a policy whose windows have these widths in turn, 1 for no drafts."""
-    manifest = bundle.manifest
-    is_chain = manifest.tree == "chain" and bundle.entry.provider == "cpu"
-    return ForcedLengths(wanted, range(1, manifest.tokens + 2) if is_chain else (1, manifest.tokens + 1))
+    return ForcedLengths(wanted, bundle._loop.drafting.widths)
 
 
 def force(bundle: Bundle, wanted: Sequence[int]) -> ForcedLengths:

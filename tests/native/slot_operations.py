@@ -109,8 +109,8 @@ class PythonSlots:
         self.loop.start()
 
     def _offered(self, width: int) -> int:
-        full = self.manifest.tokens + 1
-        return min(width, full) if self.manifest.tree == "chain" or width == 1 else full
+        offered = self.loop.drafting.widths
+        return next((each for each in offered if each >= width), offered[-1])
 
     def run(self, asked: Operation) -> dict[str, Any]:
         try:
