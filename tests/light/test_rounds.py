@@ -85,10 +85,10 @@ def test_a_drafter_reads_what_a_round_may_accept_and_all_of_a_text():
 
 def test_logprobs_are_of_the_row_and_its_nodes():
     logits = np.log(np.array([[[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]], [[0.125, 0.125, 0.75], [0.25, 0.25, 0.5]]]))
-    forward = SimpleNamespace(logits=logits.astype(np.float32), rows=range(3, 5), _nodes=None)
+    forward = SimpleNamespace(logits=logits.astype(np.float32), rows=range(3, 5), nodes=None)
     assert np.allclose(np.exp(VerifyPass.logprobs(forward, 3, [0, 1], 0).chosen), [0.5, 0.5])
     assert np.allclose(np.exp(VerifyPass.logprobs(forward, 4, [2], 0).chosen), [0.75])
-    forward._nodes = np.array([[0, 1]] * 4 + [[1, 0]])
+    forward.nodes = np.array([[0, 1]] * 4 + [[1, 0]])
     assert np.allclose(np.exp(VerifyPass.logprobs(forward, 4, [0, 0], 0).chosen), [0.25, 0.125])
 
 

@@ -39,7 +39,7 @@ class AcceptanceCounts {
 class Acceptance {
  public:
   explicit Acceptance(int depth);
-  // Of trees. widths: number of widths; nodes: drafts in the narrowest window; depth: of the tree.
+  // Count windows of trees. widths: number of widths; nodes: drafts in the narrowest window; depth: of the tree.
   Acceptance(int widths, int nodes, int depth);
 
   // Add one round. accepted: number of accepted drafts of every row that had any; limit: maximum that a row could accept;

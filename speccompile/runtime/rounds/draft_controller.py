@@ -77,8 +77,7 @@ class DraftController:
         self._can_truncate_window = manifest.tree == "chain" or self._is_tree or proposals is not None
         """True if a window may hold only the first of the drafts."""
         accepts = offered_widths(manifest.tree, self._full, manifest.depth, is_cpu=not on_device)
-        self.widths = tuple(accepts)
-        """Widths of windows that the policy chooses from."""
+        self.widths = tuple(accepts)  # of windows, which the policy chooses from
         tree_depth = manifest.depth if self._is_tree else 0
         self.policy: DraftLengthPolicy = AdaptiveDraftLength(accepts, fused=self._fused, tree_depth=tree_depth)
         self._drafted = rounds.engine.host_view("window", (rounds.batch, self._full))
