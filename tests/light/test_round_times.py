@@ -224,6 +224,6 @@ def test_no_turn_begins_that_would_end_behind_the_limit(monkeypatch):
 
     monkeypatch.setattr(first_times, "perf_counter", lambda: seconds[0])
     monkeypatch.setattr(first_times, "clock", lambda *, on_device: lambda: seconds[0])
-    assert first_times._seconds([[run], [run]], 9, 13.0) == [[1.0], [1.0]]
+    assert first_times._seconds([[run], [run]], 9, 15.0) == [[1.0], [1.0]]
     assert seconds == [2.0 + 2 + 4 + 4]  # 16 after one more
     assert first_times._seconds([[run], [run]], 9, 3.0, least_turns=2) is None

@@ -30,7 +30,7 @@ def test_widths_are_halves_of_all_drafts():
 
 
 def test_a_window_accepts_the_nodes_that_it_holds():
-    assert accepted_by_width([1, 3, 6, 20], WIDTHS) == [2, 3, 3, 4]
+    assert accepted_by_width([1, 3, 7, 20], WIDTHS) == [2, 2, 3, 4]
     assert accepted_by_width([], WIDTHS) == [0, 0, 0, 0]
 
 
