@@ -96,7 +96,8 @@ def _seconds(
     after `limit` seconds; None if that ends before `least_turns`. ways: the ways to decode, each as the graph runs of a
     round.
 
-    The first round of a way counts only if there is time for no other: it allocates. Ways take turns: a process begins
+    The first round of a way counts only if there is time for no other: it allocates; the first way then runs once more
+    in any case. Ways take turns: a process begins
     with cold caches, which would make the one that is timed first seem slow. And from the third turn on a way runs a
     round before one is timed, and what was timed before counts no more: in use rounds follow rounds of their kind,
     whose weights a cache may hold. A round of a target that fits into one would seem half as long again behind a round
@@ -115,6 +116,12 @@ def _seconds(
                 each.add(now() - start)
         turns += 1
         first = first or perf_counter() - begun
+    if turns == 1:  # the first way is that without drafts, which all others are compared with: it may not be too slow
+        times[0] = [Times() for _ in ways[0]]
+        for run, each in zip(ways[0], times[0], strict=True):
+            start = now()
+            run()
+            each.add(now() - start)
     return [[each.typical for each in found] for found in times] if turns >= least_turns else None
 
 

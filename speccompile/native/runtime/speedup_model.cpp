@@ -102,8 +102,9 @@ bool SpeedupModel::knows(const RoundTimes& costs) const {
 
 std::optional<Json> SpeedupModel::measured_times() const {
   const RoundTimes& costs = costs_.front().second;
-  if (!costs.autoregressive.is_measured() || !costs.windows.at(full).is_measured() || !(fused_ || costs.drafting.is_measured()))
-    return std::nullopt;
+  const auto has_measured = [&](const auto& each) { return (is_tree || each.first == full) && each.second.is_measured(); };
+  const bool has_window = std::any_of(costs.windows.begin(), costs.windows.end(), has_measured);
+  if (!costs.autoregressive.is_measured() || !has_window || !(fused_ || costs.drafting.is_measured())) return std::nullopt;
   Json::Object found;
   for (const auto& [width, times] : costs.windows)
     if (width > 1 && times.count) found.emplace_back(std::to_string(width), times.typical);

@@ -161,12 +161,13 @@ class SpeedupModel:
         that is fused; drafting: the drafts of a round, 0 where fused; catch_up: the drafter, for each token it reads.
         """
         costs = self._costs[1]
-        needed = [costs.autoregressive, costs.windows[self.full], *([] if self._fused else [costs.drafting])]
-        if not all(times.is_measured for times in needed):
+        needed = [costs.autoregressive, *([] if self._fused else [costs.drafting])]
+        windows = costs.windows.values() if self.is_tree else [costs.windows[self.full]]
+        if not all(times.is_measured for times in needed) or not any(times.is_measured for times in windows):
             return None
-        windows = {str(width): times.typical for width, times in costs.windows.items() if width > 1 and times.count}
+        found = {str(width): times.typical for width, times in costs.windows.items() if width > 1 and times.count}
         return {
-            "autoregressive": costs.autoregressive.typical, "windows": windows, "drafting": costs.drafting.typical,
+            "autoregressive": costs.autoregressive.typical, "windows": found, "drafting": costs.drafting.typical,
             "catch_up": self._reading.typical,
         }  # fmt: skip
 
