@@ -152,7 +152,7 @@ void DraftController::record_verify(double seconds, const SlotStarts& begin, con
     const int64_t count = slot->sequence->path_lengths.back() - 1;
     if (!slot->sequence->draft_lengths.back())
       ++without;
-    else if (!is_tree_)
+    else if (!is_tree_ || !run.nodes.data)
       accepted.push_back(static_cast<int>(count));
     else
       append_accepted_by_width(accepted, run.nodes.ints() + slot->index * run.nodes.shape[1] + 1, count, widths, width);
