@@ -9,24 +9,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "../../speccompile/native/kernels/choose.h"
+#include "peaks.h"
 
 namespace {
 
 using namespace speccompile;
 
 constexpr int64_t kColdBytes = int64_t{96} << 20;  // of the smallest kind's caches: more than the processor's hold
-
-double now() {
-  timespec time;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 struct Shape {
   int64_t context, tokens, heads, groups, width;
@@ -124,9 +118,9 @@ void measure(const Kernels& kernels, const Shape& shape, double seconds) {
   double used = 0;
   for (size_t turn = 0; turn == 0 || used < seconds; ++turn) {
     for (size_t i = 0; i < cases.size(); ++i) {
-      const double start = now();
+      const double start = thread_seconds();
       measured_call(cases[i], kernels, turn);
-      times[i].push_back(now() - start);
+      times[i].push_back(thread_seconds() - start);
       used += times[i].back();
     }
   }

@@ -97,32 +97,34 @@ def _seconds(
     round.
 
     The first round of a way counts only if there is time for no other: it allocates; the first way then runs once more
-    in any case. Ways take turns: a process begins
-    with cold caches, which would make the one that is timed first seem slow. And from the third turn on a way runs a
-    round before one is timed, and what was timed before counts no more: in use rounds follow rounds of their kind,
-    whose weights a cache may hold. A round of a target that fits into one would seem half as long again behind a round
-    with drafts.
+    in any case. Ways take turns: a process begins with cold caches, which would make the one that is timed first seem
+    slow. And from the third turn on a way runs a round before one is timed, and what was timed before counts no more:
+    in use rounds follow rounds of their kind, whose weights a cache may hold. A round of a target that fits into one
+    would seem half as long again behind a round with drafts.
     """
     now, begun, turns, first = clock(on_device=False), perf_counter(), 0, 0.0
+
+    def time(way: Sequence[Callable[[], None]], found: Sequence[Times]) -> None:
+        for run, each in zip(way, found, strict=True):
+            start = now()
+            run()
+            each.add(now() - start)
+
     while not turns or (turns < runs and _end_of_next(perf_counter() - begun, first, turns) < limit):
         if turns < 3:
             times = [[Times() for _ in way] for way in ways]
         for way, found in zip(ways, times, strict=True):
             for run in way if turns > 1 else ():
                 run()
-            for run, each in zip(way, found, strict=True):
-                start = now()
-                run()
-                each.add(now() - start)
+            time(way, found)
         turns += 1
         first = first or perf_counter() - begun
+    if turns < least_turns:
+        return None
     if turns == 1:  # the first way is that without drafts, which all others are compared with: it may not be too slow
         times[0] = [Times() for _ in ways[0]]
-        for run, each in zip(ways[0], times[0], strict=True):
-            start = now()
-            run()
-            each.add(now() - start)
-    return [[each.typical for each in found] for found in times] if turns >= least_turns else None
+        time(ways[0], times[0])
+    return [[each.typical for each in found] for found in times]
 
 
 def _end_of_next(spent: float, first: float, turns: int) -> float:

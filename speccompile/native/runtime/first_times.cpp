@@ -37,6 +37,13 @@ std::vector<double> seconds_of(const std::vector<Way>& ways, int64_t runs, doubl
   double first = 0;
   int64_t turns = 0;
   std::vector<std::vector<Times>> times;
+  const auto time = [&](size_t kind) {
+    for (size_t part = 0; part < ways[kind].size(); ++part) {
+      const double start = now();
+      ways[kind][part]();
+      times[kind][part].add(now() - start);
+    }
+  };
   for (; turns == 0 || (turns < runs && end_of_next(wall_seconds() - begun, first, turns) < limit); ++turns) {
     if (turns < 3) {
       times.clear();
@@ -45,24 +52,16 @@ std::vector<double> seconds_of(const std::vector<Way>& ways, int64_t runs, doubl
     for (size_t kind = 0; kind < ways.size(); ++kind) {
       if (turns > 1)
         for (const auto& run : ways[kind]) run();
-      for (size_t part = 0; part < ways[kind].size(); ++part) {
-        const double start = now();
-        ways[kind][part]();
-        times[kind][part].add(now() - start);
-      }
+      time(kind);
     }
     if (!turns) first = wall_seconds() - begun;
   }
-  if (turns == 1) {  // the first way is that without drafts, which all others are compared with: it may not be too slow
-    for (size_t part = 0; part < ways[0].size(); ++part) {
-      const double start = now();
-      ways[0][part]();
-      times[0][part] = Times();
-      times[0][part].add(now() - start);
-    }
-  }
   std::vector<double> seconds;
   if (turns < least_turns) return seconds;
+  if (turns == 1) {  // the first way is that without drafts, which all others are compared with: it may not be too slow
+    times[0].assign(ways[0].size(), Times());
+    time(0);
+  }
   for (const auto& way : times)
     for (const Times& found : way) seconds.push_back(found.typical);
   return seconds;

@@ -76,7 +76,7 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT. Then finish the present requests, for at most `grace` seconds; a second signal
     ends at once. `load` opens the model in another thread; its exception ends the server, and is raised. `announce`
-    says that it serves: who reads that may send a signal at once."""
+    is called once signals are handled, as the first of them may follow what it prints."""
     config = configure(make_app(model, settings), limits or ConnectionLimits(), grace=grace, access_log=access_log)
     threading.stack_size(_STACK)
     failures: list[BaseException] = []
