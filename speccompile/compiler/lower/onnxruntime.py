@@ -25,6 +25,7 @@ from speccompile.compiler.lower.passes.fuse_rotary_tables import fuse_rotary_tab
 from speccompile.compiler.lower.passes.gate_kernels import gate_kernels
 from speccompile.compiler.lower.passes.gather_rows import gather_rows
 from speccompile.compiler.lower.passes.halve_rotary_tables import halve_rotary_tables
+from speccompile.compiler.lower.passes.integer_programs import integer_programs
 from speccompile.compiler.lower.passes.layer_normalization import layer_normalization
 from speccompile.compiler.lower.passes.low_rank_kernel import low_rank_kernel
 from speccompile.compiler.lower.passes.merge_reshapes import merge_reshapes
@@ -90,6 +91,7 @@ PASSES: tuple[Pass, ...] = (
     ),
     ("draw_hot_blocks", draw_hot_blocks, "0.1 ms instead of 11 at a vocabulary of 152000"),
     *TIDY,
+    ("integer_programs", integer_programs, "0.6 to 2 us less for all of its nodes but one, which are dozens a graph"),
     ("chains", chain_kernels, "0.6 us less for every kernel but the first, with the same bits"),
 )
 

@@ -25,7 +25,7 @@ struct Domain {
 
 template <class... All>
 void describe_all(Domain& made, int threads, Types<All...>) {
-  made.operators = {describe<All>(threads)..., describe<Chain>(threads)};
+  made.operators = {describe<All>(threads)..., describe<Chain>(threads), describe<Integers>(threads)};
 }
 
 Domain make_domain(const OrtApi* api, int threads) {

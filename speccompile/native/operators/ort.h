@@ -65,7 +65,7 @@ constexpr uint32_t kVersion = 17;
 constexpr int kLendsSizes = 24;  // the first with GetTensorElementTypeAndShapeDataReference
 
 // ONNXTensorElementDataType, OrtErrorCode, OrtCustomOpInputOutputCharacteristic
-enum Type : int { kAny = 0, kFloat = 1, kUint8 = 2, kInt8 = 3, kInt64 = 7, kFloat16 = 10, kBfloat16 = 16 };
+enum Type : int { kAny = 0, kFloat = 1, kUint8 = 2, kInt8 = 3, kInt64 = 7, kBool = 9, kFloat16 = 10, kBfloat16 = 16 };
 enum Code : int { kFail = 1, kInvalidArgument = 2 };
 enum Characteristic : int { kRequired = 0, kVariadic = 2 };
 

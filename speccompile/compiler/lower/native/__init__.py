@@ -10,7 +10,7 @@ layouts    weights in the layout of the kernels
 
 from speccompile.native import DOMAIN
 
-__all__ = ["CHAIN", "DOMAIN", "ONNXRUNTIME_DOMAIN", "VERSION"]
+__all__ = ["CHAIN", "DOMAIN", "INTEGERS", "ONNXRUNTIME_DOMAIN", "VERSION"]
 
 ONNXRUNTIME_DOMAIN = "com.microsoft"
 """Domain of ONNX Runtime's own operators, which the bodies call."""
@@ -20,3 +20,6 @@ VERSION = 1
 
 CHAIN = "Chain"
 """The operator whose steps are other ones. Its functions are overloads, one for each sequence of steps."""
+
+INTEGERS = "Integers"
+"""The operator whose steps are operators of ONNX on integers, with overloads as those of a chain."""

@@ -10,7 +10,7 @@ import onnx.parser
 import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral, neutral_adapters, neutral_codes, neutral_states
-from speccompile.compiler.lower.native import CHAIN, DOMAIN, ONNXRUNTIME_DOMAIN, VERSION, weights
+from speccompile.compiler.lower.native import CHAIN, DOMAIN, INTEGERS, ONNXRUNTIME_DOMAIN, VERSION, weights
 from speccompile.compiler.lower.native.committed import CODED, COMMITTED, DECODED, DECODED_INT4
 
 _SCORES = (
@@ -225,6 +225,12 @@ _TEXTS = {
     f"GatedGelu <{_GATE_PLACES}> (gate, up) => (y)":
         _GATED + 'bent = Gelu <approximate = "tanh"> (gates)\n y = Mul (bent, ups)',
     "LowRank (y, x, a, b, adapter) => (z)": neutral_adapters.LOW_RANK,
+    "Choose <yes, no> (x) => (y)": """
+        is_yes = Cast <to = 9> (x)
+        yes_f = Constant <value_float: float = @yes> ()
+        no_f = Constant <value_float: float = @no> ()
+        y = Where (is_yes, yes_f, no_f)
+        """,
     "Softplus (x) => (y)": "y = Softplus (x)",
     "Log (x) => (y)": "y = Log (x)",
     # Arithmetic that is not folded: its inputs are computed.
@@ -264,14 +270,15 @@ def functions() -> dict[str, onnx.FunctionProto]:
 
 
 def add_functions(model: ir.Model) -> None:
-    """Add the functions of the operators that a graph calls, and no other functions of the domain but its chains."""
+    """Add the functions of the operators that a graph calls, and no other functions of the domain but those of chains
+    and programs."""
     known = functions()
     called = [node for node in ir.traversal.RecursiveGraphIterator(model.graph) if node.domain == DOMAIN]
-    chains = {node.op_identifier() for node in called if node.op_type == CHAIN}
+    chains = {node.op_identifier() for node in called if node.op_type in (CHAIN, INTEGERS)}
     called += [node for identifier in chains for node in model.functions[identifier]]
     for identifier in [each for each in model.functions if each[0] == DOMAIN and each not in chains]:
         del model.functions[identifier]
-    for name in sorted({node.op_type for node in called} - {CHAIN}):
+    for name in sorted({node.op_type for node in called if node.domain == DOMAIN} - {CHAIN, INTEGERS}):
         function = ir.from_proto(known[name])
         model.functions[function.identifier()] = function
     if called:

@@ -1,6 +1,6 @@
 """Kernels one behind the other in one node."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -12,7 +12,7 @@ from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 
 _LINKS = ("Linear", "Attend", "Gated", "Recur")
 _LINKED = {"SplitHeads", "RotaryHeads", "NormRotaryHeads", "RmsNorm", "SkipRmsNorm", "LayerNorm", "LowRank", "Softplus",
-           "Convolve", "JoinRows", "RotaryTables"}  # fmt: skip
+           "Convolve", "JoinRows", "RotaryTables", "Choose"}  # fmt: skip
 """Kernels whose results are floats, and which change nothing in place. Lookups of tokens stay nodes of their own, by
 which `bench` counts bytes."""
 
@@ -81,7 +81,7 @@ class _Chain:
         self.made.update(node.outputs)
 
     def pass_by(self, node: ir.Node) -> None:
-        if any(value in self.made or value in self.beyond for value in _read(node)):
+        if any(value in self.made or value in self.beyond for value in read_values(node)):
             self.beyond.update(node.outputs)
 
 
@@ -102,13 +102,13 @@ def _is_link(node: ir.Node) -> bool:
     return node.domain == DOMAIN and (node.op_type.startswith(_LINKS) or node.op_type in _LINKED)
 
 
-def _read(node: ir.Node) -> Iterator[ir.Value]:
+def read_values(node: ir.Node) -> Iterator[ir.Value]:
     """Yield the values that a node reads, in its branches as well."""
     yield from filter(None, node.inputs)
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH:
             for inner in attribute.as_graph():
-                yield from _read(inner)
+                yield from read_values(inner)
 
 
 def _inputs(node: ir.Node) -> list[ir.Value]:
@@ -140,7 +140,7 @@ def _replace(model: ir.Model, chain: _Chain, programs: dict[tuple[object, ...], 
     program = (*texts.values(), *((name, each.value) for name, each in attributes.items()))
     if program not in programs:
         programs[program] = f"{len(programs)}"
-        function = _function(chain, given, results, programs[program])
+        function = function_of(CHAIN, programs[program], chain.nodes, given, results)
         model.functions[function.identifier()] = function
     own = [ir.AttrString(name, text) for name, text in texts.items()]
     node = ir.Node(
@@ -153,24 +153,29 @@ def _replace(model: ir.Model, chain: _Chain, programs: dict[tuple[object, ...], 
     ir.convenience.replace_nodes_and_values(model.graph, last, chain.nodes, [node], results, node.outputs)
 
 
-def _function(chain: _Chain, given: list[ir.Value], results: list[ir.Value], overload: str) -> ir.Function:
-    """Return the kernels as a function: what a chain computes without the library."""
+def function_of(
+    op: str, overload: str, nodes: Sequence[ir.Node], given: Sequence[ir.Value], results: Sequence[ir.Value],
+    constants: Mapping[ir.Value, ir.Node] | None = None,
+) -> ir.Function:  # fmt: skip
+    """Return nodes as a function: what an operator of several steps computes without the library. given: what the
+    nodes read; results: the values that the function returns; constants: values that it holds, with nodes for them."""
     inner: dict[ir.Value, ir.Value | None] = {value: ir.Value(name=f"x{number}") for number, value in enumerate(given)}
-    nodes = [_copy(node, inner) for node in chain.nodes]
-    for number, value in enumerate(made for node in nodes for made in node.outputs):
+    held = constants or {}
+    inner.update((value, node.outputs[0]) for value, node in held.items())
+    copies = [*held.values(), *(_copy(node, inner) for node in nodes)]
+    for number, value in enumerate(made for node in copies for made in node.outputs):
         value.name = f"y{number}"
     graph = ir.Graph(
-        [inner[value] for value in given], [inner[value] for value in results], nodes=nodes, name=CHAIN,
+        [inner[value] for value in given], [inner[value] for value in results], nodes=copies, name=op,
         opset_imports={"": neutral.OPSET, DOMAIN: VERSION},
     )  # fmt: skip
-    return ir.Function(DOMAIN, CHAIN, overload, graph=graph, attributes=[])
+    return ir.Function(DOMAIN, op, overload, graph=graph, attributes=[])
 
 
 def _copy(node: ir.Node, values: dict[ir.Value, ir.Value | None]) -> ir.Node:
     """Return a node like another with the values that stand for its inputs, and note what its outputs stand for."""
-    copy = ir.Node(
-        node.domain, node.op_type, [values[value] for value in _inputs(node)], list(node.attributes.values()),
-        num_outputs=len(node.outputs),
-    )  # fmt: skip
+    given = [None if value is None else values[value] for value in node.inputs]
+    attributes = list(node.attributes.values())
+    copy = ir.Node(node.domain, node.op_type, given, attributes, num_outputs=len(node.outputs))
     values.update(zip(node.outputs, copy.outputs, strict=True))
     return copy
