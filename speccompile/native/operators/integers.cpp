@@ -64,10 +64,15 @@ void for_each(const std::array<Value, kCount>& values, const Shape& shape, F f) 
   }
   std::array<int64_t, kCount> at{};
   std::array<int64_t, 8> place{};
-  const int64_t count = shape.count();
-  for (int64_t number = 0; number < count; ++number) {
-    f(number, at);
-    for (size_t axis = shape.rank; axis-- > 0;) {
+  const int64_t count = shape.count(), row = shape.rank ? shape.last() : 1;
+  const size_t rows = shape.rank ? shape.rank - 1 : 0;  // axes of them
+  for (int64_t number = 0; number < count;) {
+    std::array<int64_t, kCount> in_row = at;
+    for (int64_t i = 0; i < row; ++i) {
+      f(number++, in_row);
+      for (size_t v = 0; v < kCount; ++v) in_row[v] += steps[v][rows];
+    }
+    for (size_t axis = rows; axis-- > 0;) {
       for (size_t v = 0; v < kCount; ++v) at[v] += steps[v][axis];
       if (++place[axis] < shape[axis]) break;
       for (size_t v = 0; v < kCount; ++v) at[v] -= steps[v][axis] * shape[axis];
@@ -81,41 +86,34 @@ void for_each(const std::array<Value, kCount>& values, const Shape& shape, F f) 
 // The values of one run. Small ones stand side by side in memory that costs nothing.
 class Integers::Run {
  public:
-  Run(const Integers& program, Context& node) : program_(program), node_(node) { made_.reserve(program.steps_.size()); }
+  Run(const Integers& program, Context& node) : program_(program), node_(node) {
+    values_.reserve(program.inputs_ + program.steps_.size());
+    for (size_t i = 0; i < program.inputs_; ++i) values_.push_back(given(node.input(i)));
+  }
 
   void compute() {
-    for (const Step& step : program_.steps_) made_.push_back(step.compute(*this, step));
+    for (const Step& step : program_.steps_) values_.push_back(step.compute(*this, step));
     for (size_t i = 0; i < program_.results_.size(); ++i) {
-      const Value& value = made_[program_.results_[i] - program_.inputs_];
+      const Value& value = values_[program_.results_[i]];
       std::copy_n(value.data, value.shape.count(), node_.output<int64_t>(i, value.shape));
     }
   }
 
-  Value input(const Step& step, size_t index) {
-    const size_t number = step.inputs.at(index);
-    if (number == kMissing) refuse("received no input " + std::to_string(index));
-    if (number >= program_.inputs_) return made_[number - program_.inputs_];
-    const Tensor given = node_.input(number);
-    if (given.type() == ort::kInt64) return {given.data<int64_t>(), given.shape()};
-    if (given.type() != ort::kBool) refuse("received the type " + std::to_string(given.type()) + ", expected int64 or bool");
-    const int64_t count = given.shape().count();
-    int64_t* const numbers = room(count);
-    for (int64_t i = 0; i < count; ++i) numbers[i] = given.data<uint8_t>()[i] != 0;
-    return {numbers, given.shape()};
+  const Value& input(const Step& step, size_t index) const {
+    if (!has(step, index)) refuse("received no input " + std::to_string(index));
+    const Value& value = values_[step.inputs[index]];
+    if (!value.data && value.shape.count()) refuse("received numbers of another type, expected int64 or bool");
+    return value;
   }
 
   static bool has(const Step& step, size_t index) { return index < step.inputs.size() && step.inputs[index] != kMissing; }
 
   // The input's shape, whatever its type.
-  Shape shape(const Step& step) {
-    if (step.inputs[0] >= program_.inputs_) return input(step, 0).shape;
-    const Tensor given = node_.input(step.inputs[0]);
-    return given.shape();
-  }
+  const Shape& shape(const Step& step) const { return values_[step.inputs[0]].shape; }
 
   // The values of an input of at most one axis.
-  std::vector<int64_t> list(const Step& step, size_t index) {
-    const Value value = input(step, index);
+  std::vector<int64_t> list(const Step& step, size_t index) const {
+    const Value& value = input(step, index);
     return {value.data, value.data + value.shape.count()};
   }
 
@@ -128,9 +126,19 @@ class Integers::Run {
   }
 
  private:
+  // An input of the node; without data where only its shape may be read.
+  Value given(const Tensor& tensor) {
+    if (tensor.type() == ort::kInt64) return {tensor.data<int64_t>(), tensor.shape()};
+    if (tensor.type() != ort::kBool) return {nullptr, tensor.shape()};
+    const int64_t count = tensor.shape().count();
+    int64_t* const numbers = room(count);
+    for (int64_t i = 0; i < count; ++i) numbers[i] = tensor.data<uint8_t>()[i] != 0;
+    return {numbers, tensor.shape()};
+  }
+
   const Integers& program_;
   Context& node_;
-  std::vector<Value> made_;
+  std::vector<Value> values_;
   std::vector<std::unique_ptr<int64_t[]>> large_;
   size_t used_ = 0;
   int64_t small_[4096];
@@ -155,7 +163,7 @@ Value two(Run& run, const Step& step, F f) {
 
 template <class F>
 Value one(Run& run, const Step& step, F f) {
-  const Value x = run.input(step, 0);
+  const Value& x = run.input(step, 0);
   const int64_t count = x.shape.count();
   int64_t* const numbers = run.room(count);
   for (int64_t i = 0; i < count; ++i) numbers[i] = f(x.data[i]);
@@ -226,7 +234,7 @@ Value clip(Run& run, const Step& step) {
 
 // settings: start, end
 Value sizes(Run& run, const Step& step) {
-  const Shape shape = run.shape(step);
+  const Shape& shape = run.shape(step);
   const int64_t rank = static_cast<int64_t>(shape.rank);
   const auto within = [&](int64_t place) { return std::clamp(place < 0 ? place + rank : place, int64_t{0}, rank); };
   const int64_t start = within(step.settings.at(0)), count = std::max(int64_t{0}, within(step.settings.at(1)) - start);
@@ -239,7 +247,7 @@ Value same(Run& run, const Step& step) { return run.input(step, 0); }
 
 // settings: the new axes
 Value unsqueeze(Run& run, const Step& step) {
-  const Value x = run.input(step, 0);
+  const Value& x = run.input(step, 0);
   const size_t rank = x.shape.rank + step.settings.size();
   if (rank > std::size(x.shape.sizes)) refuse("Unsqueeze: expected at most 8 axes");
   std::array<bool, 8> is_new{};
@@ -252,7 +260,7 @@ Value unsqueeze(Run& run, const Step& step) {
 
 // settings: the axes to leave out; all of size 1 if there are none
 Value squeeze(Run& run, const Step& step) {
-  const Value x = run.input(step, 0);
+  const Value& x = run.input(step, 0);
   std::array<bool, 8> leaves{};
   for (const int64_t axis : step.settings) leaves[axis_of(axis, x.shape.rank)] = true;
   Shape shape{{}, 0};
@@ -263,7 +271,7 @@ Value squeeze(Run& run, const Step& step) {
 }
 
 Value reshape(Run& run, const Step& step) {
-  const Value x = run.input(step, 0), wanted = run.input(step, 1);
+  const Value &x = run.input(step, 0), &wanted = run.input(step, 1);
   const int64_t rank = wanted.shape.count();
   if (rank > static_cast<int64_t>(std::size(x.shape.sizes))) refuse("Reshape: expected at most 8 axes");
   Shape shape{{}, static_cast<size_t>(rank)};
@@ -278,7 +286,7 @@ Value reshape(Run& run, const Step& step) {
 }
 
 Value expand(Run& run, const Step& step) {
-  const Value x = run.input(step, 0), wanted = run.input(step, 1);
+  const Value &x = run.input(step, 0), &wanted = run.input(step, 1);
   if (wanted.shape.count() > static_cast<int64_t>(std::size(x.shape.sizes))) refuse("Expand: expected at most 8 axes");
   Shape asked{{}, static_cast<size_t>(wanted.shape.count())};
   std::copy_n(wanted.data, asked.rank, asked.sizes);
@@ -313,7 +321,7 @@ Value concat(Run& run, const Step& step) {
   int64_t* const numbers = run.room(shape.count());
   int64_t offset = 0;
   for (size_t i = 0; i < step.inputs.size(); ++i) {
-    const Value part = run.input(step, i);
+    const Value& part = run.input(step, i);
     const int64_t row = part.shape[axis] * behind;
     for (int64_t b = 0; b < before; ++b) std::copy_n(part.data + b * row, row, numbers + b * shape[axis] * behind + offset);
     offset += row;
@@ -329,18 +337,17 @@ int64_t place_of(int64_t index, int64_t size) {
 
 // settings: axis
 Value gather_elements(Run& run, const Step& step) {
-  const Value x = run.input(step, 0), at = run.input(step, 1);
+  const Value &x = run.input(step, 0), &at = run.input(step, 1);
   const size_t axis = axis_of(step.settings.at(0), x.shape.rank);
   if (at.shape.rank != x.shape.rank) refuse("GatherElements: received the indices " + describe(at.shape) + " for " + describe(x.shape));
   for (size_t i = 0; i < x.shape.rank; ++i)
     if (i != axis && at.shape[i] > x.shape[i]) refuse("GatherElements: received the indices " + describe(at.shape) + " for " + describe(x.shape));
   const int64_t behind = around(x.shape, axis).second;
   int64_t* const numbers = run.room(at.shape.count());
-  Value places{x.data, at.shape};  // the numbers of elements, counted with the steps of the data
   std::array<int64_t, 8> steps{}, place{};
   int64_t stride = 1;
   for (size_t i = x.shape.rank; i-- > 0; stride *= x.shape[i]) steps[i] = i == axis ? 0 : stride;
-  const int64_t count = places.shape.count();
+  const int64_t count = at.shape.count();
   for (int64_t i = 0, from = 0; i < count; ++i) {
     numbers[i] = x.data[from + place_of(at.data[i], x.shape[axis]) * behind];
     for (size_t other = at.shape.rank; other-- > 0;) {
@@ -354,7 +361,7 @@ Value gather_elements(Run& run, const Step& step) {
 
 // settings: axis
 Value gather(Run& run, const Step& step) {
-  const Value x = run.input(step, 0), at = run.input(step, 1);
+  const Value &x = run.input(step, 0), &at = run.input(step, 1);
   const size_t axis = axis_of(step.settings.at(0), x.shape.rank);
   const auto [before, behind] = around(x.shape, axis);
   Shape shape{{}, x.shape.rank - 1 + at.shape.rank};
@@ -372,7 +379,7 @@ Value gather(Run& run, const Step& step) {
 
 // inputs: data, starts, ends, axes and steps, which are all 1
 Value slice(Run& run, const Step& step) {
-  const Value x = run.input(step, 0);
+  const Value& x = run.input(step, 0);
   const std::vector<int64_t> starts = run.list(step, 1), ends = run.list(step, 2);
   Shape shape = x.shape;
   std::array<int64_t, 8> first{};
@@ -403,7 +410,7 @@ Value slice(Run& run, const Step& step) {
 
 // settings: axis
 Value cumulative_sum(Run& run, const Step& step) {
-  const Value x = run.input(step, 0);
+  const Value& x = run.input(step, 0);
   const size_t axis = axis_of(step.settings.at(0), x.shape.rank);
   const auto [before, behind] = around(x.shape, axis);
   const int64_t row = x.shape[axis] * behind;
@@ -414,7 +421,7 @@ Value cumulative_sum(Run& run, const Step& step) {
 
 // settings: 1 if the axis stays, with size 1; the axis
 Value sum(Run& run, const Step& step) {
-  const Value x = run.input(step, 0);
+  const Value& x = run.input(step, 0);
   const size_t axis = axis_of(step.settings.at(1), x.shape.rank);
   const auto [before, behind] = around(x.shape, axis);
   const int64_t size = x.shape[axis];
