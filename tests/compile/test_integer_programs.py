@@ -116,6 +116,11 @@ GROUPS = {
         "a = Add(x, one) b = Add(a, one) c = Less(b, o) d = Not(c) f = Cast<to = 1>(d) z = Relu(f)",
         f"{X}, {Y}", "float z", [INTEGERS, "Cast", "Cast", "Relu"],
     ),
+    "booleans that another program reads": (
+        "d = Add(x, one) a = Add(d, one) b = Less(a, o) c = Not(b) f = Cast<to = 1>(a) g = Relu(f) h = Cast<to = 7>(g)"
+        " i = Add(h, one) j = Add(i, one) z = Where(c, j, i)",
+        f"{X}, {Y}", "int64 z", [INTEGERS, "Cast", "Relu", "Cast", INTEGERS],
+    ),
     "a choice of numbers": (
         "a = Add(x, one) b = Less(a, o) y = Constant<value_float = 0.0>() n = Constant<value_float = -1e30>()"
         " m = Where(b, y, n) k = Constant<value_ints = [1]>() u = Unsqueeze(m, k) z = Relu(u)",

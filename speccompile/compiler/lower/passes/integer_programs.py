@@ -1,7 +1,7 @@
 """Arithmetic on positions, counts and masks in a few nodes."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -32,8 +32,9 @@ def integer_programs(model: ir.Model) -> int:
     _set_types(model.graph)
     groups = [group for group in _groups(model.graph) if _saves(group)]
     overloads: dict[str, str] = {}
+    homes = {node: group for group in groups for node in group}
     for group in groups:
-        _replace(model, group, overloads)
+        _replace(model, group, homes, overloads)
     TopologicalSortPass()(model)
     return len(groups)
 
@@ -200,9 +201,11 @@ def _integer(node: ir.Node, name: str, otherwise: int) -> int:
     return node.attributes[name].as_int() if name in node.attributes else otherwise
 
 
-def _replace(model: ir.Model, nodes: list[ir.Node], overloads: dict[str, str]) -> None:
-    """Replace nodes by one, with a function for each program."""
-    nodes = [*nodes, *_cast_results(model.graph, nodes)]
+def _replace(
+    model: ir.Model, nodes: list[ir.Node], homes: Mapping[ir.Node, list[ir.Node]], overloads: dict[str, str]
+) -> None:
+    """Replace nodes by one, with a function for each program. homes: see `_cast_results`."""
+    nodes = [*nodes, *_cast_results(model.graph, nodes, homes)]
     inside, made = set(nodes), [node.outputs[0] for node in nodes]
     read = dict.fromkeys(value for node in nodes for value in node.inputs if value is not None)
     constants = {value: found for value in read if (found := _constant(value)) is not None}
@@ -239,21 +242,32 @@ def _line(op: str, inputs: Iterable[str], settings: Sequence[int]) -> str:
     return " ".join([op, *inputs, *([";", *(str(int(each)) for each in settings)] if settings else [])])
 
 
-def _cast_results(graph: ir.Graph, nodes: list[ir.Node]) -> list[ir.Node]:
+def _cast_results(graph: ir.Graph, nodes: list[ir.Node], homes: Mapping[ir.Node, list[ir.Node]]) -> list[ir.Node]:
     """Insert casts of the booleans that others read, to int64 and back, and return the first ones: a program gives
-    int64."""
+    int64. The casts back are in the programs of those that read them, where there are such. homes: node -> the nodes of
+    its program."""
     inside, casts = set(nodes), list[ir.Node]()
     for value in [node.outputs[0] for node in nodes if node.outputs[0].dtype == _BOOL]:
-        users = [(user, place) for user, place in value.uses() if user not in inside]
-        if not users:
+        readers = defaultdict[int, list[tuple[ir.Node, int]]](list)
+        for user, place in value.uses():
+            if user not in inside:
+                readers[id(homes.get(user))].append((user, place))
+        if not readers:
             continue
-        to, back = (ir.node("Cast", [value], {"to": int(kind)}) for kind in (_INT64, _BOOL))
-        back.replace_input_with(0, to.outputs[0])
-        to.outputs[0].type, back.outputs[0].type = ir.TensorType(_INT64), ir.TensorType(_BOOL)
-        to.outputs[0].name, back.outputs[0].name = f"{value.name}_integers", f"{value.name}_booleans"
-        to.outputs[0].shape = back.outputs[0].shape = value.shape
-        graph.insert_after(nodes[-1], [to, back])
-        for user, place in users:
-            user.replace_input_with(place, back.outputs[0])
+        to = _cast_node(value, _INT64, value)
+        graph.insert_after(nodes[-1], to)
+        for users in readers.values():
+            back = _cast_node(to.outputs[0], _BOOL, value)
+            graph.insert_after(to, back)
+            for user, place in users:
+                user.replace_input_with(place, back.outputs[0])
+            if users[0][0] in homes:
+                homes[users[0][0]].insert(0, back)
         casts.append(to)
     return casts
+
+
+def _cast_node(value: ir.Value, kind: ir.DataType, like: ir.Value) -> ir.Node:
+    node = ir.node("Cast", [value], {"to": int(kind)})
+    node.outputs[0].type, node.outputs[0].shape = ir.TensorType(kind), like.shape
+    return node
