@@ -10,6 +10,7 @@ Imported by `recipe`, `compiler.build`, `measure`, `train` and `cli`; imports `c
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -155,3 +156,8 @@ KINDS_READING_TARGET_CACHE = tuple(kind for kind, family in DRAFTING_METHODS.ite
 def module_of(kind: str, name: str) -> Any:
     """Import the module `drafter`, `reference` or `training` of a method: they import torch, which recipes must not."""
     return import_module(f"{_FOLDER_OF[kind].__name__}.{name}")
+
+
+def has_module(kind: str, name: str) -> bool:
+    """Return whether a method has a module: methods of other packages may lack a reference."""
+    return find_spec(f"{_FOLDER_OF[kind].__name__}.{name}") is not None

@@ -1,7 +1,6 @@
-"""Token Recycling against a table in plain Python, and whole bundles with tables that are right, empty and wrong."""
+"""Token Recycling against its reference, and whole bundles with tables that are right, empty and wrong."""
 
 import json
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,8 +12,10 @@ from hypothesis import strategies as st
 
 from speccompile.cli.generate import command
 from speccompile.compiler.build import build
+from speccompile.compiler.prove.plain_drafts import SlotRound
 from speccompile.compiler.step.draft import Accepted
 from speccompile.drafters.token_recycling.drafter import TokenRecycling
+from speccompile.drafters.token_recycling.reference import grow, learn
 from speccompile.errors import UsageError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
@@ -31,27 +32,6 @@ TREES = [chain(1), chain(4), from_branching([2, 2]), from_paths([[0], [1], [2], 
 Text = list[int]
 Rows = list[tuple[int, list[int]]]
 """Tokens of rows with logits, and the target's best behind each."""
-
-
-def learn(table: dict[int, list[int]], texts: list[Text], rows: list[Rows]) -> dict[int, list[int]]:
-    """Apply the rule: behind a token of the text what stood there, the latest first, before what was known; then the
-    rows' own, as the reference has it (M[token] = the best), the last row winning."""
-    learned = dict(table)
-    for text in texts:
-        for token in set(text[:-1]):
-            latest = [b for a, b in pairwise(text) if a == token][::-1]
-            learned[token] = list(dict.fromkeys(latest + table.get(token, [])))[:RANKS]
-    return learned | {token: best for row in rows for token, best in row if token >= 0}
-
-
-def tree_of(table: dict[int, list[int]], token: int, tree) -> list[int | None]:
-    """Return the token of every node, None for no guess."""
-    found: list[int | None] = [token]
-    for node in range(1, tree.drafts + 1):
-        above, rank = found[tree.parents[node]], tree.ranks[node]
-        behind = [] if above is None else table.get(above, [])
-        found.append(behind[rank] if rank < len(behind) else None)
-    return found
 
 
 def as_dict(table: torch.Tensor) -> dict[int, list[int]]:
@@ -85,21 +65,24 @@ rounds = st.lists(st.lists(row_of_batch, min_size=2, max_size=2), min_size=1, ma
 
 
 @given(rounds=rounds, tree=st.sampled_from(TREES))
-def test_rounds_are_those_of_a_table_in_plain_python(rounds, tree):
+def test_rounds_are_those_of_the_reference(rounds, tree):
     drafter, table, known = TokenRecycling(tree, RANKS, VOCABULARY), empty(), {}
     for batch in rounds:
         texts, bonus, rows = (list(each) for each in zip(*batch, strict=True))
         rows = [its if text else [(-1, best) for _, best in its] for text, its in zip(texts, rows, strict=True)]
         drafted = drafter(accepted(texts, bonus, rows), [table])
-        table, known = drafted.states[0], learn(known, texts, rows)
+        table = drafted.states[0]
+        read = [SlotRound([*text, end], 0, rows=its) for text, end, its in zip(texts, bonus, rows, strict=True)]
+        known |= learn(known, read, RANKS)
         assert as_dict(table) == known
         assert not table[-1].any()  # nobody's row says nothing, whoever wrote there
         for index, text in enumerate(texts):
-            expected = tree_of(known, bonus[index], tree)
-            guesses = [node for node, each in enumerate(expected) if each is not None]
-            assert drafted.n_total[index] == (1 + guesses[-1] if text else 1)
-            got = drafted.window[index].tolist()
-            assert [got[node] for node in guesses] == [expected[node] for node in guesses]
+            expected = grow(known, bonus[index], tree).tokens
+            assert drafted.n_total[index] == (1 + len(expected) if text else 1)
+            got = drafted.window[index, 1 : 1 + len(expected)].tolist()
+            assert [
+                each if wanted is not None else None for each, wanted in zip(got, expected, strict=True)
+            ] == expected
 
 
 def test_a_round_by_hand():

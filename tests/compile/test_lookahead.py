@@ -1,14 +1,17 @@
-"""Lookahead and Jacobi in eager torch: rounds worked by hand, and plain Python over random rounds."""
+"""Lookahead and Jacobi in eager torch: rounds worked by hand, and its reference over random rounds."""
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speccompile.compiler.prove.plain_drafts import SlotRound
 from speccompile.compiler.step.draft import Accepted, Drafted
 from speccompile.drafters.jacobi.drafter import Jacobi
+from speccompile.drafters.jacobi.reference import iterate
 from speccompile.drafters.lookahead.drafter import Lookahead
 from speccompile.drafters.lookahead.nodes import lay_out
 from speccompile.drafters.lookahead.pool import BUCKETS, NgramPool
+from speccompile.drafters.lookahead.reference import Windows
 from speccompile.tree import chain
 
 VOCABULARY = 11
@@ -101,56 +104,28 @@ def test_rounds_without_drafts_leave_the_window():
     assert (again[0], split(rounds.drafter, again)[0][1]) == (3, split(rounds.drafter, window)[0][1])
 
 
-class Plain:
-    """The same in lists and dictionaries."""
-
-    def __init__(self, window: int, level: int, guesses: int) -> None:
-        self.columns, self.level, self.guesses = window, level, guesses
-        self.pool: dict[int, list[tuple[int, ...]]] = {}
-        self.rows: list[list[int]] = [[0] * window for _ in range(level - 1)]
-
-    def add(self, ngrams: list[list[int]]) -> None:
-        for first, *rest in ngrams:
-            kept = [each for each in self.pool.get(first, []) if each != tuple(rest)]
-            self.pool[first] = [tuple(rest), *kept][: self.guesses]
-
-    def read(self, path: list[int], verified: bool, length: int) -> tuple[list[list[int]], list[list[int]]]:
-        ngrams = [path[start : start + self.level] for start in range(len(path) - self.level + 1)]
-        if verified:
-            new = [said(token) for token in self.shown(path[0])[-1]]
-            ngrams += [list(column) for column in zip(*self.shown(path[0]), new, strict=True)]
-            self.rows = [*self.rows[1:], new]
-        elif len(path) > 2 or length == 0:
-            needed = self.level + self.columns - 2
-            text = [path[(place - needed) % len(path)] for place in range(len(path), len(path) + needed)]
-            self.rows = [text[up : up + self.columns] for up in range(self.level - 1)]
-        self.add(ngrams)
-        bonus = path[-1]
-        found = [list(each) for each in self.pool.get(bonus, [])]
-        return self.shown(bonus), found + [[bonus] * (self.level - 1)] * (self.guesses - len(found))
-
-    def shown(self, root: int) -> list[list[int]]:
-        """Return the tokens level by level, with the root where it stands."""
-        return [[root, *self.rows[0][1:]], *self.rows[1:]]
-
-
 @given(
     sizes=st.tuples(st.integers(2, 4), st.integers(2, 5), st.integers(1, 3)),
     text=st.lists(st.integers(0, VOCABULARY - 1), min_size=2, max_size=20),
     chunk=st.integers(2, 9),
     steps=st.lists(st.tuples(st.booleans(), st.integers(0, VOCABULARY - 1), st.integers(0, 2)), max_size=8),
 )
-def test_rounds_in_plain_python(sizes, text, chunk, steps):
-    rounds, plain = Rounds(Lookahead(lay_out(*sizes), VOCABULARY, 1)), Plain(*sizes)
+def test_rounds_are_those_of_the_reference(sizes, text, chunk, steps):
+    rounds, plain, known = Rounds(Lookahead(lay_out(*sizes), VOCABULARY, 1)), Windows(*sizes, 1), text[:1]
+
+    def read(path: list[int], rows: list[int]) -> list[int]:
+        known[-1:] = path
+        slot = SlotRound(list(known), rounds.length, rows=[(token, [said(token)]) for token in rows])
+        (expected,) = plain([slot])
+        window = rounds.read(path, rows)
+        assert window == [path[-1], *expected.tokens]
+        return window
+
     for start in range(0, len(text) - 1, chunk):
-        path, length = text[start : start + chunk + 1], rounds.length
-        window = rounds.read(path, path[-2:-1])
-        assert split(rounds.drafter, window) == plain.read(path, False, length)
+        path = text[start : start + chunk + 1]
+        window = read(path, path[-2:-1])
     for drafted, token, accepted in steps:
-        ahead = [token] * (accepted + 1) if drafted else [token]
-        path, length = [window[0], *ahead], rounds.length
-        window = rounds.read(path, window if drafted else window[:1])
-        assert split(rounds.drafter, window) == plain.read(path, drafted, length)
+        window = read([window[0], *[token] * (accepted + 1 if drafted else 1)], window if drafted else window[:1])
 
 
 def test_rows_share_the_pool_and_none_has_half_a_list():
@@ -185,7 +160,10 @@ def test_jacobi_drafts_what_was_said_behind_what_was_refused():
         ranked = torch.tensor([[[said(token) if token >= 0 else 0] for token in rows]])
         counts = torch.tensor([len(path) - 1]), torch.tensor([9])
         given = Accepted(torch.tensor([path]), *counts, successors=ranked, row_tokens=torch.tensor([rows]))
-        return drafter(given, []).window[0].tolist()
+        window = drafter(given, []).window[0].tolist()
+        slot = SlotRound([0] * 9 + path, 9, rows=[(token, [said(token)]) for token in rows])
+        assert window[1:] == iterate(slot, 4).tokens
+        return window
 
     rows = [4, 2, 9, 1, 6]
     behind = [said(token) for token in rows]  # 2, 7, 6, 4, 8

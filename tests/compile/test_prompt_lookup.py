@@ -1,48 +1,18 @@
-"""Prompt lookup in eager torch, against plain Python."""
+"""Prompt lookup in eager torch against its reference in plain Python, and that against transformers' own."""
 
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
 
+from speccompile.compiler.prove.lookups import Lookup
 from speccompile.compiler.step.draft import Accepted, Drafted
 from speccompile.drafters.prompt_lookup.drafter import PromptLookup
+from speccompile.drafters.prompt_lookup.reference import match_length
 from speccompile.tree import Tree, chain, from_branching, from_paths
 
 ROWS = 40
 TREES = [chain(1), chain(6), from_branching([2, 1]), from_branching([1, 2, 2]), from_paths([[0], [1], [2], [1, 0]])]
-
-
-def matches(text: list[int], ngram: int) -> list[int]:
-    """Return where matches of the text's end stop: the longest first, of equals the latest."""
-    last, found = len(text) - 1, []
-    for end in range(last):
-        size = 0
-        while size < min(ngram, end + 1) and text[end - size] == text[last - size]:
-            size += 1
-        found += [(size, end)] if size else []
-    return [end for _, end in sorted(found, reverse=True)]
-
-
-def copied(text: list[int], end: int, n_drafts: int) -> list[int]:
-    """Return what follows a match, whose period is repeated at the text's end."""
-    longer = list(text)
-    for _ in range(n_drafts):
-        longer.append(longer[len(longer) - (len(text) - 1 - end)])
-    return longer[len(text) :]
-
-
-def drafts_in_python(text: list[int], ngram: int, tree: Tree) -> list[int] | None:
-    """Return the drafts, path by path: the first path that reaches a node decides its token. None without a match."""
-    ends, drafts = matches(text, ngram), {}
-    if not ends:
-        return None
-    leaves = [node for node, children in enumerate(tree.children) if not children]
-    for number, leaf in enumerate(leaves):
-        lineage = tree.root_paths[leaf][1:]
-        tokens = copied(text, ends[number] if number < len(ends) else ends[0], len(lineage))
-        for node, token in zip(lineage, tokens, strict=True):
-            drafts.setdefault(node, token)
-    return [drafts[node] for node in range(1, tree.drafts + 1)]
 
 
 def drafted(text: list[int], ngram: int, tree: Tree, chunk: int) -> Drafted:
@@ -64,8 +34,21 @@ def drafted(text: list[int], ngram: int, tree: Tree, chunk: int) -> Drafted:
     chunk=st.integers(1, 9),
 )
 def test_prompt_lookup_copies_what_followed_the_best_matches(text, ngram, tree, chunk):
-    found, expected = drafted(text, ngram, tree, chunk), drafts_in_python(text, ngram, tree)
+    found, (expected, matched) = drafted(text, ngram, tree, chunk), Lookup(tree, ngram).find(text)
     assert found.window[0, 0] == text[-1]
-    assert found.n_total[0] == (1 if expected is None else 1 + tree.drafts)
-    if expected is not None:
+    assert found.n_total[0] == (1 + tree.drafts if matched else 1)
+    if matched:
         assert found.window[0, 1:].tolist() == expected
+
+
+@given(text=st.lists(st.integers(0, 5), min_size=2, max_size=24), ngram=st.integers(1, 4), count=st.integers(1, 5))
+def test_the_reference_drafts_what_transformers_does(text, ngram, count):
+    """Compare where one match is the longest: of several, transformers takes the first. Its copy ends with the text."""
+    sizes = [match_length(text[: place + 1], text, ngram) for place in range(len(text) - 1)]
+    assume(max(sizes) > 0)
+    assume(sizes.count(max(sizes)) == 1)
+    peer = PromptLookupCandidateGenerator(num_output_tokens=count, max_matching_ngram_size=ngram, max_length=99)
+    candidates, _ = peer.get_candidates(torch.tensor([text]))
+    expected = candidates[0, len(text) :].tolist()
+    assert expected
+    assert Lookup(chain(count), ngram).find(text)[0][: len(expected)] == expected

@@ -12,6 +12,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from speccompile.bundle import open_bundle
+from speccompile.compiler.build.proposals import prove_index
+from speccompile.errors import ProofError
+from speccompile.index import search
 from speccompile.index.build import build_index
 from speccompile.runtime import Bundle
 from tests import zoo
@@ -107,7 +110,7 @@ def test_drafts_of_an_index_come_true_and_change_no_token(cli, recipe, answers, 
     assert all(path <= drafts + 1 for path, drafts in zip(known.path_lengths, known.draft_lengths, strict=True))
 
 
-def test_a_bundle_says_what_it_is_and_is_proven(cli, recipe, tmp_path):
+def test_a_bundle_says_what_it_is_and_is_proven(cli, recipe, tmp_path, monkeypatch):
     code, _, err = cli("build", recipe("{kind: retrieval, index: index, tokens: 4}"), "--output", tmp_path / "out")
     assert code == 0, err
     bundle = open_bundle(tmp_path / "out")
@@ -118,7 +121,8 @@ def test_a_bundle_says_what_it_is_and_is_proven(cli, recipe, tmp_path):
     assert set(bundle.lock["inputs"]["index"]["files"]) > {"index.json", "0.tokens", "0.suffixes"}
     (tokens,) = bundle.proof["engines"]
     assert tokens["equal"] == tokens["prompts"]
-    assert {row["graph"] for row in bundle.proof["graphs"]} == {"verify"}
+    assert {row["graph"] for row in bundle.proof["graphs"]} == {"verify", "index"}
+    assert bundle.proof["graphs"][-1]["values"] > 20
     assert cli("prove", tmp_path / "out")[0] == 0
     assert cli("inspect", tmp_path / "out")[0] == 0
     (tmp_path / "prompts.jsonl").write_text('{"token_ids": [7, 5, 3]}\n')
@@ -126,6 +130,11 @@ def test_a_bundle_says_what_it_is_and_is_proven(cli, recipe, tmp_path):
     code, out, err = cli("bench", tmp_path / "out", *prompts, "--json")
     assert code == 0, err
     assert json.loads(out)
+    right = search._following
+    monkeypatch.setattr(search, "_following", lambda chunk, starts, depth: right(chunk, starts + 1, depth))
+    message = r"^index: drafts \[.*\] at the parents \[.*\] behind \[.*\], the method's reference drafts \["
+    with pytest.raises(ProofError, match=message):
+        prove_index(tmp_path / "out", bundle.manifest)
 
 
 def test_an_index_that_was_cut_in_a_bundle_is_refused(cli, recipe, tmp_path):

@@ -1,72 +1,31 @@
-"""Suffix matching in eager torch, against SuffixDecoding's policy written out in plain Python."""
-
-import math
-from collections import Counter
-from fractions import Fraction
-from typing import NamedTuple
+"""Suffix matching in eager torch, against its reference."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speccompile.compiler.prove.plain_drafts import SlotRound
 from speccompile.compiler.step.draft import Accepted
 from speccompile.compiler.step.draft.votes import SuffixPolicy
-from speccompile.drafters.suffix.drafter import OCCURRENCES
+from speccompile.drafters.suffix.reference import Votes
+from speccompile.plan.plan import SuffixPlan
 from tests.compile.suffix_drafters import UNLIMITED, drafts, read, suffix_chain, suffix_tree
-from tests.compile.test_prompt_lookup import copied, matches
 
 Path = tuple[int, ...]
 
 
-class Trie(NamedTuple):
-    """What followed the occurrences of one suffix, the best first. matched: its tokens."""
-
-    matched: int
-    followed: list[Path]
-
-    def ranked_children(self, path: Path) -> list[Path]:
-        """Return the children with most votes first; of equals, the one that followed the best occurrence."""
-        votes = Counter(each[: len(path) + 1] for each in self.followed if each[: len(path)] == path)
-        return [child for child, _ in votes.most_common()]  # a Counter keeps the order in which they came
-
-    def share(self, path: Path) -> Fraction:
-        return Fraction(sum(each[: len(path)] == path for each in self.followed), len(self.followed))
-
-
-def tries(text: list[int], match: int, depth: int) -> list[Trie]:
-    """Return tries of the longest suffixes with 1, 2, 4, .. occurrences."""
-    ends = matches(text, match)[:OCCURRENCES]
-    followed = [tuple(copied(text, end, depth)) for end in ends]
-    sizes = [
-        next(n for n in range(match, 0, -1) if text[end + 1 - n : end + 1] == text[len(text) - n :] and n <= end + 1)
-        for end in ends
-    ]
-    supports = [1 << power for power in range(OCCURRENCES.bit_length())]
-    least = [sizes[count - 1] for count in supports if count <= len(sizes)]
-    return [Trie(m, [each for each, size in zip(followed, sizes, strict=True) if size >= m]) for m in least]
-
-
-def best_nodes(trie: Trie, policy: SuffixPolicy, nodes: int, depth: int) -> list[Path]:
-    """Return the most probable nodes, in the order of their probability, then of their depth, then of their
-    occurrence."""
-    found, front = [], [()]
-    for _ in range(depth):
-        front = [child for path in front for child in trie.ranked_children(path)[: policy.top_k]]
-        found += [path for path in front if trie.share(path) >= policy.threshold]
-    budget = max(0, min(nodes, math.floor(policy.factor * trie.matched + policy.offset)))
-    place = {path: next(i for i, each in enumerate(trie.followed) if each[: len(path)] == path) for path in found}
-    return sorted(found, key=lambda path: (-trie.share(path), len(path), place[path]))[:budget]
-
-
 def expected_paths(text: list[int], policy: SuffixPolicy, nodes: int, depth: int) -> list[Path]:
-    best, most = [], Fraction(-1)
-    for trie in tries(text, policy.match, depth):
-        paths = best_nodes(trie, policy, nodes, depth)
-        score = sum((trie.share(path) for path in paths), Fraction(0))
-        if score > most + Fraction(nodes, 1 << 16):  # what rounding to whole numbers may lose
-            best, most = paths, score
-    return best
+    """Return the drafts of the reference, from the root on."""
+    plan = SuffixPlan(policy.match, policy.factor, policy.offset, False, 0)
+    votes = Votes(plan, policy.threshold, policy.top_k, depth, nodes, is_chain=False)
+    ((tokens, parents),) = votes([SlotRound(text, 0)])
+    assert parents is not None
+    paths: list[Path] = [()]
+    for token, parent in zip(tokens, parents, strict=True):
+        assert token is not None
+        paths.append((*paths[parent], token))
+    return paths[1:]
 
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=40)
@@ -104,16 +63,16 @@ def test_a_tree_has_the_most_probable_nodes(text: list[int], policy: SuffixPolic
 
 
 @settings(max_examples=100)
-@given(text=texts, tokens=st.integers(1, 5), match=st.integers(1, 6))
-def test_looking_again_is_one_vote_after_the_other(text: list[int], tokens: int, match: int) -> None:
-    longer = list(text)
-    for _ in range(tokens):
-        paths = expected_paths(longer, SuffixPolicy(match, 0.0, 1.0, 0.0), 1, 1)
-        if not paths:
-            break
-        longer += paths[0]
-    found = read(suffix_chain(tokens, SuffixPolicy(match, 0.0, 99.0, 0.0), again=True), text)
-    assert drafts(found) == longer[len(text) :]
+@given(
+    text=texts, tokens=st.integers(1, 5), match=st.integers(1, 6), factor=st.sampled_from([0.0, 1.0]),
+    threshold=st.sampled_from([0.0, 0.375]),
+)  # fmt: skip
+def test_looking_again_is_one_vote_after_the_other(
+    text: list[int], tokens: int, match: int, factor: float, threshold: float
+) -> None:
+    found = read(suffix_chain(tokens, SuffixPolicy(match, factor, 2.0, threshold), again=True), text)
+    votes = Votes(SuffixPlan(match, factor, 2.0, True, 0), threshold, 1, tokens, tokens)
+    assert drafts(found) == votes([SlotRound(text, 0)])[0].tokens
 
 
 def test_looking_again_follows_other_occurrences() -> None:

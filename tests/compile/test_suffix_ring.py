@@ -1,28 +1,35 @@
 """The ring of earlier answers in eager torch: what it holds, what is found there, and that nothing in it is trusted."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speccompile.compiler.prove.plain_drafts import SlotRound
 from speccompile.compiler.step.draft import Accepted, Drafted
 from speccompile.compiler.step.draft.votes import SuffixPolicy
 from speccompile.drafters.suffix.drafter import Suffix
+from speccompile.drafters.suffix.reference import Lane, Votes
+from speccompile.plan.plan import SuffixPlan
 from tests.compile.suffix_drafters import VOCABULARY, drafts, suffix_chain, suffix_tree
 
 TOKENS = 3
 PROMPT, ANSWER = list(range(20, 30)), list(range(1, 16))
 
 
-def run(drafter: Suffix, states: list[torch.Tensor], rows: list[tuple[int, list[int]]]) -> Drafted:
+def run(
+    drafter: Suffix, states: list[torch.Tensor], rows: list[tuple[int, list[int]]], slots: torch.Tensor | None = None
+) -> Drafted:
     """Make a run that has committed tokens from a length on in every row, each list with the bonus token behind it."""
     width = max(len(tokens) for _, tokens in rows)
     path = torch.tensor([tokens + [0] * (width - len(tokens)) for _, tokens in rows])
     counts = torch.tensor([max(len(tokens) - 1, 0) for _, tokens in rows])
     with torch.no_grad():
-        return drafter(Accepted(path, counts, torch.tensor([length for length, _ in rows])), states)
+        lengths = torch.tensor([length for length, _ in rows])
+        return drafter(Accepted(path, counts, lengths, batch_rows=slots), states)
 
 
 def generate(
@@ -146,6 +153,45 @@ def test_whatever_the_ring_holds_the_drafts_are_tokens(seed: int, again: bool) -
         states = found.states
         assert ((found.window >= 0) & (found.window < VOCABULARY)).all()
         assert 1 <= found.n_total[0] <= TOKENS + 1
+
+
+tokens = st.lists(st.integers(0, 5), min_size=2, max_size=9)
+
+
+@settings(max_examples=60)
+@given(
+    shape=st.sampled_from(["chain", "again", "tree"]),
+    rounds=st.lists(st.lists(st.tuples(tokens, st.booleans()), min_size=2, max_size=2), max_size=8),
+    threshold=st.sampled_from([0.0, 0.3]),
+)
+def test_rounds_of_two_slots_are_those_of_the_reference(shape: str, rounds: Any, threshold: float) -> None:
+    """Read texts and answers of any widths, which end and go on at any time, in lanes that are soon full."""
+    policy, again = SuffixPolicy(4, 1.0, 2.0, threshold, 2 if shape == "tree" else 1), shape == "again"
+    if shape == "tree":
+        drafter = suffix_tree(5, 3, policy, batch=2, lane=10)
+    else:
+        drafter = suffix_chain(TOKENS, policy, batch=2, lane=10, again=again)
+    size = drafter.states()[1].shape[1]
+    votes = Votes(
+        SuffixPlan(4, 1.0, 2.0, again, 1), threshold, policy.top_k, 3, drafter.tokens, shape != "tree",
+        [Lane(10, [None] * size) for _ in range(2)],
+    )  # fmt: skip
+    texts, states = [[0], [0]], zeros(drafter)
+    for each in rounds:
+        rows, read, width = list[tuple[int, list[int]]](), list[SlotRound](), max(len(path) for path, _ in each)
+        for slot, (path, begins) in enumerate(each):
+            texts[slot] = [path[0]] if begins else texts[slot]
+            start = len(texts[slot]) - 1
+            texts[slot] += path[1:]
+            rows.append((start, texts[slot][start:]))
+            read.append(SlotRound(list(texts[slot]), start, width - 1))
+        found, expected = run(drafter, states, rows, torch.arange(2)), votes(read)
+        states = found.states
+        for slot in range(2):
+            assert drafts(found, slot) == expected[slot].tokens
+            if found.parents is not None:
+                count = int(found.n_total[slot])
+                assert found.parents[slot, 1:count].tolist() == expected[slot].parents
 
 
 def test_a_tree_has_nodes_of_the_ring_too() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speccompile.drafters.retrieval.reference import Corpus
 from speccompile.index.retrieval import RetrievalPolicy, RetrievalProposer
 from speccompile.index.suffixes import suffix_array
 from speccompile.index.votes import vote
@@ -136,3 +137,18 @@ def test_retrieval_asks_a_shorter_end_where_nothing_follows_the_longest(tmp_path
     assert RetrievalProposer(index, RetrievalPolicy(4, 16, 100, 1), 4, 4).propose(ids("abcd")) == ([], [])
     assert RetrievalProposer(index, RetrievalPolicy(1, 16, 100, 1), 4, 4).propose(ids("g")) == ([], [])
     assert RetrievalProposer(index, RetrievalPolicy(2, 16, 100, 1), 4, 4).propose(ids("a")) == ([], [])
+
+
+@given(st.data())
+@settings(max_examples=100)
+def test_drafts_are_those_of_the_reference(index, data):
+    """Search for pieces of the corpus, whole and changed, with all policies."""
+    fewest, branching = data.draw(st.integers(1, 3)), data.draw(st.integers(0, 2))
+    policy = RetrievalPolicy(fewest, fewest + data.draw(st.integers(0, 9)), data.draw(st.integers(1, 9)), branching)
+    text = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=12))
+    chunk = [token for token in data.draw(st.sampled_from(chunk_tokens(index))) if token < len(LETTERS)]
+    start = data.draw(st.integers(0, len(chunk) - 1))
+    text += chunk[start : start + data.draw(st.integers(0, 14))]
+    drafts, depth = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 4))
+    expected = Corpus(index.folder, policy).propose(text, drafts, depth)
+    assert RetrievalProposer(index, policy, drafts, depth).propose(text) == expected

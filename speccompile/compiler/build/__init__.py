@@ -36,7 +36,7 @@ from speccompile.compiler.build.lowered_proof import (
 from speccompile.compiler.build.memory import settled_heap
 from speccompile.compiler.build.metadata import Description, make_lock, make_manifest
 from speccompile.compiler.build.prefixes import add_prefixes, prefix_token_ids
-from speccompile.compiler.build.proposals import put_index
+from speccompile.compiler.build.proposals import prove_index, put_index
 from speccompile.compiler.build.quality import measure_quality, quality_texts
 from speccompile.compiler.build.source_proof import prove_encoders, prove_traced_encoders
 from speccompile.compiler.build.tensorrt import build_engines, check_builders, combined_error, longest_text
@@ -169,6 +169,7 @@ def _prove(
     for engine in (*traced, *engines):
         rows += prove_graphs(inputs.graphs, engine, parts, folder, steps)
         rows += prove_encoders(engine, parts, folder, steps)
+    rows += prove_index(folder, manifest)
     tokens, hits = prove_tokens(inputs.tokens, manifest, engines, folder, prompts, steps, sources)
     proof: dict[str, Any] = {"proven": True, "graphs": rows, "engines": tokens}
     if hits is not None:

@@ -1,5 +1,5 @@
-"""Check drafts against eager torch: a language model's by transformers; a head's by its formula without caches; a
-drafter's without weights by its module; lookups by a lookup in plain Python."""
+"""Check drafts against eager torch: a language model's by transformers; a head's by its formula without caches. Those
+of a drafter without weights, and of lookups, by plain Python; the former also by its module, with its states."""
 
 from typing import Any
 
@@ -8,8 +8,9 @@ from speccompile.compiler.prove import drafts
 from speccompile.compiler.prove import graphs as graph_proof
 from speccompile.compiler.prove.best_nodes import check_best_nodes
 from speccompile.compiler.prove.lookups import CascadeView, DraftedFor, Lookup, check_drafted_for
+from speccompile.compiler.prove.plain_drafts import PlainDrafter, check_plain
 from speccompile.compiler.prove.schedule import Recording
-from speccompile.drafters import DRAFTING_METHODS, TARGET_SPECIFIC_KINDS, module_of
+from speccompile.drafters import DRAFTING_METHODS, TARGET_SPECIFIC_KINDS, has_module, module_of
 from speccompile.drafters.context import DraftInputs
 from speccompile.drafters.method import NOTHING
 from speccompile.plan.plan import DrafterPlan, InnerPlan, LookupPlan
@@ -63,9 +64,14 @@ def _lookup(plan: LookupPlan | InnerPlan, tree: Tree | None = None) -> Lookup:
 
 
 def _check_module(inputs: DraftInputs, driven: Recording) -> dict[str, Any]:
+    kind, compared = inputs.drafter.kind, 0
+    if has_module(kind, "reference"):
+        reference: PlainDrafter = module_of(kind, "reference").drafter(drafter_context(inputs))
+        compared = check_plain(driven, reference)
     expected = graph_proof.module_drafts(make_drafter(inputs), driven)
     got = [
         {name: each for name, each in output.items() if name in wanted}
         for output, wanted in zip(driven.outputs, expected, strict=True)
     ]
-    return graph_proof.check_exact(got, expected, driven.graph.name, driven.level)
+    row = graph_proof.check_exact(got, expected, driven.graph.name, driven.level)
+    return row | {"values": row["values"] + compared}

@@ -3,15 +3,30 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.compiler.prove.drafts import HINT
 from speccompile.compiler.prove.repeats import RepeatProposer
+from speccompile.drafters import module_of
+from speccompile.errors import ProofError
 from speccompile.index.files import HEADER, read_header
-from speccompile.index.retrieval import RetrievalPolicy, write_policy
+from speccompile.index.retrieval import RetrievalPolicy, RetrievalProposer, write_policy
 from speccompile.plan.plan import RetrievalPlan, TreePlan
 from speccompile.progress import log_step
 from speccompile.runtime import Bundle
-from speccompile.runtime.rounds.host_drafts import INDEX, WRITER, Proposer, find_proposer, gate_config, needs_proposer
+from speccompile.runtime.rounds.host_drafts import (
+    GATE,
+    INDEX,
+    WRITER,
+    Proposer,
+    find_proposer,
+    gate_config,
+    needs_proposer,
+)
+
+_TEXTS, _READ = 32, 1 << 26
+"""Number of texts for which the proof searches the corpus; one at least, and not more than read so many tokens."""
 
 
 def put_index(retrieval: RetrievalPlan | None, tree: TreePlan, folder: Path) -> None:
@@ -48,3 +63,24 @@ def proof_proposer(folder: Path, manifest: Manifest) -> Proposer | None:
         None if (folder / INDEX).is_dir() else RepeatProposer(manifest.tokens, manifest.depth, manifest.tree == "chain")
     )
     return find_proposer(folder, manifest, given)
+
+
+def prove_index(folder: Path, manifest: Manifest) -> list[dict[str, Any]]:
+    """Compare what the index of the bundle `folder` proposes with a search through its corpus, and return a row of the
+    proof; none without an index. Raise ProofError."""
+    if not (folder / INDEX).is_dir():
+        return []
+    with log_step("proving the index"):
+        proposer, compared = find_proposer(folder, manifest, None), 0
+        assert isinstance(proposer, RetrievalProposer)
+        corpus = module_of(GATE, "reference").Corpus(folder / INDEX, proposer.policy)
+        for text in corpus.texts(max(1, min(_TEXTS, _READ // max(1, proposer.index.header.tokens)))):
+            got, expected = proposer.propose(text), corpus.propose(text, proposer.drafts, proposer.depth)
+            if got != expected:
+                raise ProofError(
+                    f"index: drafts {got[0]} at the parents {got[1]} behind {text}, the method's reference drafts "
+                    f"{expected[0]} at {expected[1]}",
+                    hint=HINT,
+                )
+            compared += len(got[0])
+    return [{"graph": "index", "level": "index against its corpus", "values": compared, "tolerance": 0.0}]

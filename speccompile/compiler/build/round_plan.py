@@ -26,6 +26,10 @@ _LONG_ENOUGH = 64
 """Minimum cache.max_length, in positions, for a rounded chain: it must not fill most of them."""
 
 
+_FEW = 4
+"""Number of distinct tokens of a proof's texts for drafts that are copies or votes."""
+
+
 @dataclass(frozen=True)
 class RoundPlan:
     """Decisions on which the graphs of a round depend. models: the language models that draft. drafter: without these,
@@ -64,7 +68,9 @@ class RoundPlan:
         """Return inputs of the traced graphs."""
         known = (self.target,) if self.tokenizers else (self.target, *self.models)
         common = min(model.vocabulary_size for model in known)
-        repeats = self.drafter.inner is not None or self.drafter.cascade is not None
+        repeats = self.target.vocabulary_size if self.drafter.inner or self.drafter.cascade else 0
+        if self.drafts_in_graph and DRAFTING_METHODS[self.drafter.kind].weights == NOTHING:
+            repeats = _FEW  # random tokens alone hardly ever occur twice
         draft = self.draft if self.drafts_in_graph else None
         return TraceInputs(self.verification, draft, self.script_tree, common, self.prefill_chunk, repeats)
 

@@ -34,7 +34,9 @@ from speccompile.compiler.prove.source_feeds import heard_by, make_sources
 from speccompile.compiler.step.media_rows import padding
 from speccompile.compiler.weights.session import LinkedEngine
 from speccompile.contract import COMPONENTS, ENCODE_DRAFT_SOURCE, ENCODE_SOURCE, Graph, with_cache_dtypes
+from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.context import DraftInputs
+from speccompile.drafters.method import NOTHING
 from speccompile.plan.head import HeadPlan
 from speccompile.plan.plan import DrafterPlan
 from speccompile.progress import log_step
@@ -46,7 +48,7 @@ class TraceInputs:
     """Inputs of the graphs of a round, and of the schedule of their proof.
 
     draft: None if no graph drafts. Of the schedule, tree: of its drafts; vocabulary_size: number of tokens that all
-    models know; prefill_chunk: tokens; repeats: its texts repeat, for lookups beside a drafter.
+    models know; prefill_chunk: tokens; repeats: see `make_script`.
     """
 
     verify: VerifyInputs
@@ -54,7 +56,7 @@ class TraceInputs:
     tree: Tree | None
     vocabulary_size: int
     prefill_chunk: int
-    repeats: bool
+    repeats: int
 
     @property
     def encoders(self) -> dict[str, SourceTraceInputs]:
@@ -210,6 +212,10 @@ def _check_draft(
         return check_draft(draft, scripts.Recording(graphs[0], EAGER, script, drive(script)))
     run = [*graphs, *encoders.values()]
     engine = neutral_engine([(graph, neutral_file(graph)) for graph in run], inputs.files.folder)
+    if (
+        DRAFTING_METHODS[draft.drafter.kind].weights == NOTHING
+    ):  # the target's own choice hardly ever stands in the text
+        script = replace(script, told=True)
     driven = scripts.Recording(graphs[-1], EAGER, script, scripts.drive(engine, script, graphs), graphs)
     del engine
     free_memory()

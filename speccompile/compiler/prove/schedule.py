@@ -43,7 +43,7 @@ class Schedule:
     tree: of the drafts. rounds: windows of decoding, each the tokens of a tree's nodes in every batch slot, over the
     text's first `rounds_at` tokens; none until `with_rounds` finds drafts that are accepted. overlap: tokens of a text
     window that the next one repeats (see `pairs` in the contract). chunk: the widest window of text. sources: of all
-    batch slots, for a target with an encoder; heard: shape of features, for one that hears (see `source_feeds`).
+    batch slots, for a target with an encoder; heard: shape of features, for one that hears. told: see `is_told` below.
     """
 
     texts: list[list[int]]
@@ -55,6 +55,7 @@ class Schedule:
     chunk: int = 1
     sources: tuple[list[int], ...] = ()
     heard: tuple[int, int] | None = None
+    told: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"tree": None if self.tree is None else list(self.tree.parents)}
@@ -140,12 +141,12 @@ def make_script(
     tree: Tree | None = None,
     common: int | None = None,
     *,
-    repeats: bool = False,
+    repeats: int = 0,
 ) -> Schedule:
     """Return a schedule of random tokens: prefill, single tokens and drafts in turn, 24 tokens beyond position `far`.
 
-    common: first token that a drafter lacks; every text has some, to cover them. repeats: the second half of every text
-    repeats the first, so that lookups find long matches.
+    common: first token that a drafter lacks; every text has some, to cover them. repeats: most distinct tokens
+    in the first half of a text, which the second half then repeats for lookups; 0 for texts that do not repeat.
     """
     wanted = min(max_length, max(40, far + 24))
     widths: list[int] = []
@@ -158,8 +159,10 @@ def make_script(
     if common is not None and common < vocabulary_size:
         texts[:, 2::RARE] = random.integers(common, vocabulary_size, texts[:, 2::RARE].shape)
     if repeats:
-        half = texts.shape[1] // 2
-        texts[:, half : 2 * half] = texts[:, :half]
+        half, own = texts.shape[1] // 2, batch
+        if repeats < half:  # the first text repeats in all batch slots, which may share a table
+            texts, own = np.take_along_axis(texts, random.integers(0, repeats, texts.shape), 1), 1
+        texts[:, half : 2 * half] = texts[:own, :half]
     committed = sum(widths) - (widths[0] if batch > 1 else 0)  # in the batch slots with the fewest
     longest = max_length - 1 - (tree.depth if tree else 0)
     return Schedule(texts.tolist(), widths, tree, max(0, min(committed, longest)), chunk=chunk)
@@ -248,7 +251,7 @@ def _window(
     inputs = (t for graph in graphs for t in graph.inputs if t.role in ("io", "link") and t.buffer not in values)
     for tensor in list(inputs):
         values[tensor.buffer] = make_input(tensor, tensor.concrete_shape(widths), step, path, script.tree or chain(1))
-    is_told = pairs_next(graphs) and not script.overlap
+    is_told = (pairs_next(graphs) or script.told) and not script.overlap
     return ScheduledWindow(widths, values, fed, committed, drafted=False, is_told=is_told)
 
 
@@ -281,7 +284,8 @@ def _run_all(engine: Engine, script: Schedule, graphs: Sequence[Graph]) -> Itera
 def _run_window(engine: Engine, window: ScheduledWindow, graphs: Sequence[Graph]) -> dict[str, Array]:
     _go_back(engine, window, graphs)
     made = {t.buffer for graph in graphs[:-1] for t in graph.outputs}  # one graph passes it to the next
-    runs = [engine.bind(graph.name, window.widths, _optional(graph)) for graph in graphs]
+    optional = {graph.name: tuple(t.name for t in graph.outputs if t.role == "optional") for graph in graphs}
+    runs = [engine.bind(name, window.widths, its) for name, its in optional.items()]
     for tensor in (t for graph in graphs for t in graph.inputs if t.role in ("io", "link")):
         if tensor.buffer not in made:
             engine.host_view(tensor.buffer, tensor.concrete_shape(window.widths))[:] = window.input(tensor)
@@ -314,10 +318,6 @@ def _tell_next(engine: Engine, window: ScheduledWindow) -> Array:
         if fed:
             path[row, fed] = told[row, fed]
     return path.copy()
-
-
-def _optional(graph: Graph) -> tuple[str, ...]:
-    return tuple(tensor.name for tensor in graph.outputs if tensor.role == "optional")
 
 
 def _read(engine: Engine, graph: Graph, widths: Mapping[str, int]) -> dict[str, Array]:
