@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
 
 from speccompile.bundle import hashes
 from tests import zoo
-from tests.compile.tiny_bundles import contents, save
+from tests.compile.tiny_bundles import contents
 from tests.json_files import merge_json
 
 pytestmark = pytest.mark.builds(8)
@@ -67,29 +66,6 @@ def edit_weights(folder: Path, edit) -> None:
     tensors = load_file(folder / "model.safetensors")
     edit(tensors)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def test_a_drafter_with_another_vocabulary(recipe, refused):
-    shutil.rmtree(recipe / "drafter")
-    save(zoo.model("opt", vocab_size=300), recipe / "drafter", tokenizer=False)
-    code, err = refused()
-    assert code == 2
-    assert "drafter.model: received a drafter with a vocabulary of 300 tokens, expected the target's vocabulary" in err
-    assert "\nhint: " in err
-
-
-def test_a_drafter_with_another_tokenizer_of_the_same_size(recipe, refused):
-    path = recipe / "drafter" / "tokenizer.json"
-    data = json.loads(path.read_text())
-    data["model"]["vocab"] = {
-        {"A": "B", "B": "A"}.get(token, token): index for token, index in data["model"]["vocab"].items()
-    }
-    path.write_text(json.dumps(data))
-    assert Tokenizer.from_file(str(path)).get_vocab_size() == zoo.VOCABULARY
-    code, err = refused()
-    assert code == 2
-    assert "whose tokenizer has 'B' as token" in err
-    assert "expected the target's 'A'" in err
 
 
 def test_a_length_past_the_positions(refused):
@@ -160,13 +136,6 @@ def test_an_architecture_that_nobody_knows(recipe, refused):
     assert "\nhint: only architectures that come with transformers can be compiled; remote code is never run" in err
 
 
-def test_an_architecture_that_is_no_language_model(recipe, refused):
-    edit_config(recipe / "target", model_type="vit", architectures=["ViTModel"])
-    code, err = refused()
-    assert code == 1
-    assert "received 'vit', which is no language model in transformers" in err
-
-
 @pytest.mark.parametrize("wrong", [{"pre_tokenizer": {"type": "Nonesuch"}}, {"added_tokens": 1}])
 def test_a_tokenizer_that_is_none(recipe, refused, wrong):
     merge_json(recipe / "target" / "tokenizer.json", wrong)
@@ -217,24 +186,6 @@ def test_a_bundle_with_one_flipped_byte(built, cli, tmp_path, name):
         assert [line.partition(": ")[0] for line in err.splitlines()] == ["error", "hint", "help"]
         (folder / file).write_bytes(data)
     assert cli("generate", folder, "--token-ids", "5,6", "--max-new-tokens", 3)[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--prompt", ""], "--prompt: received an empty prompt, expected text"),
-        (["--prompt", "\udcff"], "the prompt is not UTF-8 text: character 0 is '\\udcff'"),
-        (["--prompt", "x" * 97], "the prompt has 97 tokens, more than this bundle's capacity of 96"),
-        (["--token-ids", "5,272"], "token id 272 is out of range: expected 0 to 271"),
-        (["--token-ids=-1"], "token id -1 is out of range: expected 0 to 271"),
-        (["--prompt", "x", "--chat"], "this bundle's tokenizer has no chat template\nhint: leave --chat out"),
-        (["--prompt", "x", "--engine", "cuda"], "the bundle has no engine 'cuda'\nhint: it has: onnxruntime-cpu"),
-    ],
-)
-def test_prompts_that_a_bundle_cannot_take(built, cli, arguments, told):
-    code, out, err = cli("generate", built("model_4").path, *arguments)
-    assert (code, out) == (2, "")
-    assert err.startswith(f"error: {told}")
 
 
 def test_prompts_files_that_cannot_be_proven(built, cli, tmp_path):

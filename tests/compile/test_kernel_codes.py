@@ -2,6 +2,7 @@
 the same wherever it lies. Codes and scales are torch's."""
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from hypothesis import strategies as st
@@ -42,6 +43,15 @@ def fed(feeds: dict[str, Array]) -> dict[str, Array]:
     return found
 
 
+def attended(feeds: dict[str, Array], **settings: float) -> Floats:
+    """Return what the reference gives for the inputs of AttendInt8."""
+    scales = tuple(feeds[f"{name}_scales"] for name in CODES)
+    plain = {name: array for name, array in feeds.items() if not name.endswith("_scales")}
+    return reference.attend(
+        **plain | {name: feeds[name].astype(np.float32) for name in CODES}, **settings, scales=scales
+    )
+
+
 def cases(draw: st.DrawFn, *, has_sinks: bool) -> dict[str, Array]:
     batch, tokens, groups = draw(st.integers(1, 2)), draw(st.integers(1, 11)), draw(st.integers(1, 3))
     rows, shared = draw(st.one_of(st.just(tokens), st.integers(1, 20))), draw(st.integers(1, 3))
@@ -75,10 +85,7 @@ def test_attention(op, data):
         "window": data.draw(st.sampled_from([0, 0, 1, 7])),
     }
     (found,) = KernelRuns(model(op, **settings)).run(feeds)
-    scales = tuple(feeds[f"{name}_scales"] for name in CODES)
-    plain = {name: array for name, array in feeds.items() if not name.endswith("_scales")}
-    plain |= {name: feeds[name].astype(np.float32) for name in CODES}
-    same_bits(found, reference.attend(**plain, **settings, scales=scales), "the kernels and the reference")
+    same_bits(found, attended(feeds, **settings), "the kernels and the reference")
 
 
 def test_many_queries_of_many_rows():
@@ -91,11 +98,7 @@ def test_many_queries_of_many_rows():
     feeds = fed({name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()})
     feeds |= {"length": np.array([length]), "positions": length + np.arange(tokens)[None]}
     (found,) = KernelRuns(model()).run(feeds)
-    scales = tuple(feeds[f"{name}_scales"] for name in CODES)
-    plain = {name: array for name, array in feeds.items() if not name.endswith("_scales")}
-    plain |= {name: feeds[name].astype(np.float32) for name in CODES}
-    expected = reference.attend(**plain, scale=0.3, softcap=0.0, window=0, scales=scales)
-    same_bits(found, expected, "the kernels and the reference")
+    same_bits(found, attended(feeds, scale=0.3, softcap=0.0, window=0), "the kernels and the reference")
 
 
 @pytest.mark.parametrize("op", [*neutral.INT8_ATTENDS.values(), *neutral.INT4_ATTENDS.values()])
@@ -113,22 +116,10 @@ def test_the_bodies_give_what_the_kernels_do(op):
     np.testing.assert_allclose(found, body, rtol=1e-5, atol=1e-5)
 
 
-def test_a_row_is_the_same_in_the_window_and_in_the_cache():
-    """Move the border between committed and in-step rows: the result keeps its bits."""
-    random, rows, length = np.random.default_rng(0), 9, 21
-    kernels, found = KernelRuns(model()), []
-    keys, others = (random.standard_normal((1, 2, length, 40)).astype(np.float32) for _ in range(2))
-    query = random.standard_normal((1, 1, 4 * 40)).astype(np.float32)
-    for committed in range(length - rows, length):
-        behind = length - committed
-        feeds = {
-            "query": query, "key_rows": keys[:, :, committed:], "value_rows": others[:, :, committed:],
-            "key_cache": keys, "value_cache": others, "length": np.array([committed]),
-            "positions": np.array([[length]]), "bias": np.zeros((1, 1, 1, behind), np.float32),
-        }  # fmt: skip
-        found += kernels.run(fed(feeds))
-    for each in found[1:]:
-        same_bits(found[0], each, "two borders")
+def encoder(op: str) -> onnx.ModelProto:
+    encode = graph(op, {"rows": None}, 2)
+    encode.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT8
+    return encode
 
 
 @drawn(16, 200)
@@ -136,8 +127,7 @@ def test_codes_are_those_of_torch(data):
     draw = data.draw
     shape = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 80)), draw(st.integers(1, 130))
     rows = values(draw, *shape, kinds=("any", "ends", "halves"))
-    encode = graph("EncodeInt8", {"rows": None}, 2)
-    encode.graph.output[0].type.tensor_type.elem_type = 3
+    encode = encoder("EncodeInt8")
     decode = graph("DecodeInt8", {"codes": None, "scales": None}, feeds={"codes": np.int8})
     codes, scales = KernelRuns(encode).run({"rows": rows})
     for one, other in zip((codes, scales), encoded(rows), strict=True):
@@ -150,8 +140,7 @@ def test_codes_are_those_of_torch(data):
 
 def test_rows_of_zeros_and_of_the_smallest_numbers():
     rows = np.array([0.0, -0.0, 1e-45, 2e-43, 1e-38], np.float32)[:, None] * np.ones((1, 1, 5, 8), np.float32)
-    encode = graph("EncodeInt8", {"rows": None}, 2)
-    encode.graph.output[0].type.tensor_type.elem_type = 3
+    encode = encoder("EncodeInt8")
     codes, scales = KernelRuns(encode).run({"rows": rows})
     assert codes[0, 0, :2].tolist() == [[0] * 8] * 2
     np.testing.assert_allclose(codes * scales, rows, atol=1e-43)
@@ -198,18 +187,22 @@ def test_attention_over_values_in_four_bits(op, data):
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4)
 
 
-def test_a_row_of_four_bits_is_the_same_in_the_window_and_in_the_cache():
-    random, rows, length = np.random.default_rng(2), 9, 37
-    kernels, found = KernelRuns(model("AttendInt8Int4")), []
-    keys, others = (random.standard_normal((1, 2, length, 44)).astype(np.float32) for _ in range(2))
-    query = random.standard_normal((1, 1, 4 * 44)).astype(np.float32)
+@pytest.mark.parametrize(
+    ("op", "encode", "width", "length"), [("AttendInt8", fed, 40, 21), ("AttendInt8Int4", fed_int4, 44, 37)]
+)
+def test_a_row_is_the_same_in_the_window_and_in_the_cache(op, encode, width, length):
+    """Move the border between committed and in-step rows: the result keeps its bits."""
+    random, rows = np.random.default_rng(0), 9
+    kernels, found = KernelRuns(model(op)), []
+    keys, others = (random.standard_normal((1, 2, length, width)).astype(np.float32) for _ in range(2))
+    query = random.standard_normal((1, 1, 4 * width)).astype(np.float32)
     for committed in range(length - rows, length):
         feeds = {
             "query": query, "key_rows": keys[:, :, committed:], "value_rows": others[:, :, committed:],
             "key_cache": keys, "value_cache": others, "length": np.array([committed]),
             "positions": np.array([[length]]), "bias": np.zeros((1, 1, 1, length - committed), np.float32),
         }  # fmt: skip
-        found += kernels.run(fed_int4(feeds))
+        found += kernels.run(encode(feeds))
     for each in found[1:]:
         same_bits(found[0], each, "two borders")
 
@@ -220,8 +213,7 @@ def test_codes_of_four_bits_are_those_of_torch(data):
     shape = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(0, 80)), 2 * draw(st.integers(1, 65))
     rows = np.random.default_rng(draw(st.integers(0, 99))).standard_normal(shape).astype(np.float32)
     rows[..., draw(st.booleans()) :, :] *= draw(st.sampled_from([0.0, 1e-20, 1.0, 1e20]))
-    encode = graph("EncodeInt4", {"rows": None}, 2)
-    encode.graph.output[0].type.tensor_type.elem_type = 3
+    encode = encoder("EncodeInt4")
     decode = graph("DecodeInt4", {"codes": None, "scales": None}, feeds={"codes": np.int8})
     codes, scales = KernelRuns(encode).run({"rows": rows})
     for one, other in zip((codes, scales), encoded_int4(rows), strict=True):

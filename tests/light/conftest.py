@@ -130,14 +130,11 @@ def refused(written: Callable[..., Recipe]) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def text() -> Any:
     """Return the toy bundles' tokenizer, open."""
-    from speccompile.runtime.text.tokenizer import Tokenizer
-    from tests.light.fake_bundle import toy_tokenizer
+    from tests.light.serve_example import toy_text
 
-    file = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    toy_tokenizer().save(str(file))
-    return Tokenizer(file)
+    return toy_text()
 
 
 @pytest.fixture(scope="session")

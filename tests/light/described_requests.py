@@ -6,7 +6,6 @@ fields, over a thousand requests."""
 import json
 import os
 
-import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import not_a_server_error
@@ -18,19 +17,15 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from speccompile.serving.http import openapi
-from tests.light.serve_example import toy_server
+from tests.light.test_serve_fuzz import server
+
+__all__ = ["server"]  # a fixture
 
 CHECKS = [not_a_server_error, content_type_conformance, negative_data_rejection, response_schema_conformance,
           status_code_conformance]  # fmt: skip
 EXAMPLES = int(os.environ["SPECCOMPILE_TEST_EXAMPLES"])
 described = schemathesis.openapi.from_dict(json.loads(openapi.FILE.read_text(encoding="utf-8")))
 described.config.phases.coverage.enabled = os.environ["SPECCOMPILE_TEST_LIMITS"] == "1"
-
-
-@pytest.fixture(scope="module")
-def server():
-    with toy_server(sampling=True, batch_size=4) as running:
-        yield running
 
 
 @described.parametrize()

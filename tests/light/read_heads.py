@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file, save_file
+
 from speccompile.drafters.find import read_head
 from speccompile.plan.head import HeadPlan, HeadRequest, HeadTarget
 from speccompile.plan.recipe_source import RecipeSource
@@ -23,6 +25,14 @@ def read_as(
     """Return the head in a folder, for a target of `SIZES`, some of which may be others."""
     target, origin = HeadTarget("some/target", **SIZES | sizes), RecipeSource(folder.parent / "recipe.yaml")
     return read_head(folder, HeadRequest(kind, target, origin, taps, switches or {}, threshold))
+
+
+def change_tensors(folder: Path, changes: Mapping[str, Any]) -> Path:
+    """Put tensors into a head's weights, beside the others or in their place; None removes one. Return the folder."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path) | dict(changes)
+    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, path)
+    return folder
 
 
 def change_config(folder: Path, section: str = "", **keys: Any) -> Path:

@@ -14,9 +14,8 @@ from speccompile.measure.bench.conversation import ConversationPrompts
 from speccompile.measure.bench.groups import Group, GroupStatistics, make_groups
 from speccompile.measure.bench.timed import Timed
 from speccompile.measure.compare.passes import PassRequest
-from speccompile.runtime.text.tokenizer import Tokenizer
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE
-from tests.light.fake_bundle import toy_bundle, toy_tokenizer
+from tests.light.fake_bundle import toy_bundle
 
 CHAT = (
     "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}",
@@ -34,13 +33,6 @@ def read(tmp_path):
         return reader(path)
 
     return read_lines
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    toy_tokenizer().save(str(path))
-    return Tokenizer(path)
 
 
 def question(category, *turns, **more):

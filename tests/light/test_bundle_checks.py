@@ -1,17 +1,24 @@
 """What a reader refuses although it looks almost right: hashes that begin alike, tables that have the right length."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from speccompile.bundle import open_bundle
-from speccompile.bundle.hashes import HASHES, FileRecord, Hashes, check_files, hash_folder, read_hashes, write_hashes
-from speccompile.bundle.manifest import MANIFEST, Manifest, canonical_json
+from speccompile.bundle.hashes import (
+    HASHES,
+    FileRecord,
+    Hashes,
+    _digest,
+    check_files,
+    hash_folder,
+    read_hashes,
+    write_hashes,
+)
+from speccompile.bundle.manifest import MANIFEST, Manifest
 from speccompile.errors import BundleError
 from tests.light.bundle_example import WEIGHTS, several_rows, tensorrt_entries, write_bundle
-
-GRAPH = "graphs/weights.bin"
+from tests.light.test_bundle_reader import GRAPH, edit, hash_again
 
 
 @pytest.fixture
@@ -19,20 +26,21 @@ def bundle(tmp_path: Path) -> Path:
     return write_bundle(tmp_path / "bundle", **several_rows())
 
 
-def with_record(folder: Path, record: FileRecord) -> None:
-    """Return the list of hashes with another record of one file, and the digest of that list."""
-    hashes = hash_folder(folder)
-    files = hashes.files | {GRAPH: record}
-    from speccompile.bundle.hashes import _digest
-
+def with_record(folder: Path, record: FileRecord | None, name: str = GRAPH) -> None:
+    """List the files of a folder with another record of one of them, or without it; the digest is that of the list."""
+    files = {**hash_folder(folder).files, name: record}
+    files = {path: each for path, each in files.items() if each is not None}
     write_hashes(folder, Hashes(_digest(files), files))
+
+
+def with_another_digit(text: str, place: int) -> str:
+    return text[:place] + ("0" if text[place] != "0" else "1") + text[place + 1 :]
 
 
 @pytest.mark.parametrize("place", range(0, 64, 7))
 def test_a_hash_that_differs_in_one_digit(bundle, place):
     true = hash_folder(bundle).files[GRAPH]
-    digit = "0" if true.blake3[place] != "0" else "1"
-    with_record(bundle, FileRecord(true.blake3[:place] + digit + true.blake3[place + 1 :], true.size))
+    with_record(bundle, FileRecord(with_another_digit(true.blake3, place), true.size))
     with pytest.raises(BundleError, match="the file was edited: BLAKE3"):
         open_bundle(bundle)
     open_bundle(bundle, verify=False)
@@ -61,8 +69,7 @@ def test_a_size_that_is_not_the_file_s(bundle, change):
 @pytest.mark.parametrize("place", [0, 1, 8, 31, 63])
 def test_a_digest_that_differs_in_one_digit(bundle, place):
     hashes = hash_folder(bundle)
-    digit = "0" if hashes.digest[place] != "0" else "1"
-    write_hashes(bundle, Hashes(hashes.digest[:place] + digit + hashes.digest[place + 1 :], hashes.files))
+    write_hashes(bundle, Hashes(with_another_digit(hashes.digest, place), hashes.files))
     for check in (open_bundle, read_hashes):  # whoever does not say so wants it verified
         with pytest.raises(BundleError, match="the file was edited: digest"):
             check(bundle)
@@ -95,54 +102,57 @@ def test_hashes_in_another_form(bundle, change):
             open_bundle(bundle, verify=verify)
 
 
+LIST = r"hashes\.json: expected {\"digest\": text, \"files\": object} and nothing else"
+RECORD = r"hashes\.json: .*: expected {\"blake3\": text, \"bytes\": number}, got "
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("change", "message"),
     [
-        lambda data: data.update(more=1),
-        lambda data: data["files"][GRAPH].update(more=1),
-        lambda data: data["files"][GRAPH].update(bytes=True),
-        lambda data: data["files"][GRAPH].update(bytes="2048"),
-        lambda data: data["files"][GRAPH].pop("bytes"),
-        lambda data: data["files"][GRAPH].update(blake3=7),
-        lambda data: data.update(digest=None),
-        lambda data: data.update(files=[]),
+        (lambda data: data.update(more=1), LIST),
+        (lambda data: data.update(digest=None), LIST),
+        (lambda data: data.update(files=[]), LIST),
+        (lambda data: data["files"].update(x=1), RECORD + "1"),
+        (lambda data: data["files"][GRAPH].update(more=1), RECORD),
+        (lambda data: data["files"][GRAPH].update(bytes=True), RECORD),
+        (lambda data: data["files"][GRAPH].update(bytes="2048"), RECORD),
+        (lambda data: data["files"][GRAPH].pop("bytes"), RECORD),
+        (lambda data: data["files"][GRAPH].update(blake3=7), RECORD),
     ],
 )
-def test_records_of_another_kind(bundle, change):
-    data = json.loads((bundle / HASHES).read_bytes())
-    change(data)
-    (bundle / HASHES).write_bytes(canonical_json(data))
+def test_records_of_another_kind(bundle, change, message):
+    edit(bundle / HASHES, change)
     for verify in (True, False):
-        with pytest.raises(BundleError, match=r"expected [{]"):
+        with pytest.raises(BundleError, match=message):
             open_bundle(bundle, verify=verify)
 
 
 def rewritten(folder: Path, change) -> None:
     """Write the manifest with a change, and hashes that know of it."""
-    data = json.loads((folder / MANIFEST).read_bytes())
-    change(data)
-    (folder / MANIFEST).write_bytes(canonical_json(data))
-    write_hashes(folder, hash_folder(folder))
-
-
-def versions(name: str, version: object):
-    return lambda data: data.update({name: version})
+    edit(folder / MANIFEST, change)
+    hash_again(folder)
 
 
 @pytest.mark.parametrize("name", ["format", "contract"])
 @pytest.mark.parametrize(
-    ("version", "message"),
-    [(1, "version 1, this"), (2, "version 2, this"), (4, "version 4, this"), (-3, "version -3"),
-     (True, "expected a number"), ("3", "expected a number"), (3.0, "expected a number"), (None, "expected a number"),
-     (2**70, "version 1180"), (-(2**70), "version -1180")],
+    ("version", "hint"),
+    [(1, "build the bundle again"), (2, "build the bundle again"), (4, "upgrade speccompile"),
+     (-3, "build the bundle again"), (2**70, "upgrade"), (-(2**70), "again")],
 )  # fmt: skip
-def test_any_other_version(bundle, name, version, message):
-    rewritten(bundle, versions(name, version))
+def test_any_other_version(bundle, name, version, hint):
+    rewritten(bundle, lambda data: data.update({name: version, "news": 1}))
+    message = rf"manifest\.json: the bundle has {name} version {version}, this speccompile reads {name} version 3"
     with pytest.raises(BundleError, match=message) as caught:
         open_bundle(bundle)
-    if message.startswith("version") and isinstance(version, int):
-        assert caught.value.hint is not None
-        assert ("upgrade" in caught.value.hint) == (version > 3)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["format", "contract"])
+@pytest.mark.parametrize("version", [True, "3", 3.0, None])
+def test_a_version_that_is_no_number(bundle, name, version):
+    rewritten(bundle, lambda data: data.update({name: version}))
+    with pytest.raises(BundleError, match=rf"manifest\.json: expected a number in '{name}', got {version!r}"):
+        open_bundle(bundle)
 
 
 def buffer(data, field: str, value: object) -> None:
@@ -175,14 +185,21 @@ EDITS = {
     ),
     "an end that is a text": (lambda data: data.update(eos_token_ids=[2, "3"]), r"eos_token_ids\[1\]: expected int"),
     "a file more": (lambda data: data["engines"][0]["files"].update(draft="graphs/verify.onnx"), "has files for"),
-    "no file": (lambda data: data["engines"][0]["files"].clear(), "has files for"),
+    "no file": (
+        lambda data: data["engines"][0]["files"].clear(),
+        r"engine 'onnxruntime-cpu' has files for \[\], the graphs are \['verify'\]",
+    ),
     "a file under another name": (
         lambda data: data["engines"][0].update(files={"step": "graphs/verify.onnx"}),
         "has files for",
     ),
     "a file that is not listed": (
         lambda data: data["engines"][0]["files"].update(verify="graphs/other.onnx"),
-        "the bundle needs 'graphs/other.onnx'",
+        r"manifest\.json: the bundle needs 'graphs/other.onnx', which hashes\.json does not list",
+    ),
+    "a file outside": (
+        lambda data: data["engines"][0]["files"].update(verify="../outside.onnx"),
+        r"manifest\.json: the bundle needs '../outside.onnx', which hashes\.json does not list",
     ),
 }
 
@@ -209,11 +226,7 @@ def test_an_engine_that_waits_needs_what_it_is_built_from(tmp_path):
     "name", ["manifest.json", "lock.json", "proof.json", "tokenizer/tokenizer.json", "graphs/verify.onnx"]
 )
 def test_what_a_bundle_needs_is_listed(bundle, name):
-    hashes = hash_folder(bundle)
-    files = {path: record for path, record in hashes.files.items() if path != name}
-    from speccompile.bundle.hashes import _digest
-
-    write_hashes(bundle, Hashes(_digest(files), files))
+    with_record(bundle, None, name)
     with pytest.raises(BundleError, match=f"the bundle needs '{name}'"):
         open_bundle(bundle)
 

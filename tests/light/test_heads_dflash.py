@@ -4,14 +4,13 @@ from functools import partial
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
 from speccompile.drafters.find import find_head, find_kind
 from speccompile.drafters.folder import read_folder
 from speccompile.errors import CheckpointError, RecipeError
 from tests.heads import dflash as heads
-from tests.light.read_heads import change_config, read_as
+from tests.light.read_heads import change_config, change_tensors, read_as
 
 TARGET = LlamaConfig(vocab_size=96, hidden_size=64, num_hidden_layers=4)
 SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "use_sliding_window": True, "sliding_window": 6}
@@ -28,9 +27,7 @@ def read():
 
 
 def with_tensor(folder, name, shape=(4,)):
-    path = folder / "model.safetensors"
-    save_file(load_file(path) | {name: torch.ones(shape)}, path)
-    return folder
+    return change_tensors(folder, {name: torch.ones(shape)})
 
 
 @pytest.mark.parametrize(
@@ -176,9 +173,7 @@ def test_tensors_are_refused_by_file_and_name(read, tmp_path):
     torch.save(torch.ones(64), folder / "mask_embedding.pt")
     with pytest.raises(CheckpointError, match=r"mask_embedding.pt: received the masks' embedding in a file of its own"):
         read(folder)
-    folder = heads.speculators(tmp_path / "d2t", TARGET, draft_size=24)
-    tensors = load_file(folder / "model.safetensors")
-    save_file({name: tensor for name, tensor in tensors.items() if name != "d2t"}, folder / "model.safetensors")
+    folder = change_tensors(heads.speculators(tmp_path / "d2t", TARGET, draft_size=24), {"d2t": None})
     with pytest.raises(CheckpointError, match=r"received 'lm_head.weight' over 24 tokens and no 'd2t'"):
         read(folder)
     with pytest.raises(CheckpointError, match=r"received a DFlash2 head over 24 tokens, expected all of the target's"):

@@ -3,14 +3,14 @@
 from functools import partial
 
 import pytest
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import LlamaConfig
 
 from speccompile.drafters.find import find_head, find_kind
 from speccompile.drafters.folder import read_folder
 from speccompile.errors import CheckpointError, RecipeError
 from tests.heads.eagle import eagle, enorm
-from tests.light.read_heads import change_config, read_as
+from tests.light.read_heads import change_config, change_tensors, read_as
 
 TARGET = LlamaConfig(vocab_size=96, hidden_size=64, num_hidden_layers=4)
 DIALECTS = {"safeailab": "SafeAILab", "vllm": "vLLM", "nested": "vLLM, converted", "speculators": "speculators"}
@@ -94,9 +94,8 @@ def test_what_the_config_says_and_is_not_compiled(read, tmp_path, dialect, more,
 
 def test_heads_with_norms_of_their_own_are_refused_by_name(read, tmp_path):
     folder = eagle(tmp_path / "head", TARGET, "vllm")
-    path = folder / "model.safetensors"
-    tensors = load_file(path)
-    save_file(tensors | enorm(64), path)
+    tensors = load_file(folder / "model.safetensors")
+    change_tensors(folder, enorm(64))
     message = (
         r"received EAGLE with norms of its own \(tensor fc.weight, tensor enorm.weight\), which this version does not"
     )
@@ -104,10 +103,10 @@ def test_heads_with_norms_of_their_own_are_refused_by_name(read, tmp_path):
         read(folder)
     with pytest.raises(CheckpointError, match=message):
         find_head(read_folder(folder))
-    norm = tensors["layers.0.post_attention_layernorm.weight"]
-    save_file(tensors | {"layers.0.input_layernorm.weight": 1 + norm}, path)
+    own, norm = dict.fromkeys(enorm(64)), tensors["layers.0.post_attention_layernorm.weight"]
+    change_tensors(folder, own | tensors | {"layers.0.input_layernorm.weight": 1 + norm})
     with pytest.raises(CheckpointError, match=r"received the tensor 'layers.0.input_layernorm.weight', which nothing"):
         read(folder)
-    save_file(tensors | {"token_map": 1 + norm}, path)
+    change_tensors(folder, {"layers.0.input_layernorm.weight": None, "token_map": 1 + norm})
     with pytest.raises(CheckpointError, match=r"received the tensor 'token_map', which the dialect vLLM does not have"):
         read(folder)

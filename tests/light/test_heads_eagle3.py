@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
 from speccompile.cli.heads import found_rows
@@ -13,6 +12,7 @@ from speccompile.errors import CheckpointError, RecipeError, SpeccompileError
 from speccompile.recipe import load_recipe, make_plan
 from tests.heads.eagle3 import DIALECTS, eagle3, of_norms
 from tests.json_files import merge_json
+from tests.light.read_heads import change_tensors
 
 VOCABULARY, DRAFTED = 8, 6
 TARGET = LlamaConfig(hidden_size=32, num_hidden_layers=8, vocab_size=VOCABULARY)
@@ -149,20 +149,18 @@ def test_a_head_for_another_hidden_size_is_refused_before_any_work(plan, tmp_pat
     assert "hidden size" in str(error)
 
 
-@pytest.mark.parametrize("missing", ["lm_head.weight", "midlayer.self_attn.k_proj.weight", "norm.weight"])
-def test_missing_tensors_are_named(plan, written, tmp_path, missing):
-    written("SpecForge")
-    path = tmp_path / "head" / "model.safetensors"
-    save_file({name: tensor for name, tensor in load_file(path).items() if name != missing}, path)
-    with pytest.raises(CheckpointError, match=f"received no tensor '{missing.replace('midlayer', 'layers.0')}'"):
-        plan()
-
-
-def test_a_reduced_vocabulary_needs_its_map(plan, written, tmp_path):
-    written("SpecForge")
-    path = tmp_path / "head" / "model.safetensors"
-    save_file({name: tensor for name, tensor in load_file(path).items() if name != "d2t"}, path)
-    with pytest.raises(CheckpointError, match=r"'lm_head.weight' over 6 tokens and no 'd2t'"):
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("lm_head.weight", "received no tensor 'lm_head.weight'"),
+        ("midlayer.self_attn.k_proj.weight", "received no tensor 'layers.0.self_attn.k_proj.weight'"),
+        ("norm.weight", "received no tensor 'norm.weight'"),
+        ("d2t", "'lm_head.weight' over 6 tokens and no 'd2t'"),
+    ],
+)
+def test_missing_tensors_are_named(plan, written, missing, message):
+    change_tensors(written("SpecForge"), {missing: None})
+    with pytest.raises(CheckpointError, match=message):
         plan()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from speccompile.drafters.weights import draft_vocabulary, read_tensors
 from speccompile.errors import SpeccompileError
@@ -16,6 +16,7 @@ from speccompile.recipe import Plan, load_recipe, make_plan
 from tests.heads import WIDTH
 from tests.heads.medusa import faster_decoding, into_model, vllm
 from tests.json_files import merge_json
+from tests.light.read_heads import change_tensors
 
 TARGET = SimpleNamespace(hidden_size=WIDTH, vocab_size=8)
 BLOCKS = {
@@ -97,9 +98,8 @@ def test_the_demos_head_shares_one_projection(read: Any, tmp_path: Path) -> None
 
 def test_vllm_finds_the_shared_projection_in_the_first_heads_place(read: Any, tmp_path: Path) -> None:
     folder = vllm(tmp_path / "head", TARGET, shared=True)
-    tensors = load_file(folder / "model.safetensors")
-    tensors["lm_heads.0.weight"] = tensors.pop("lm_head.weight")
-    save_file(tensors, folder / "model.safetensors")
+    shared = load_file(folder / "model.safetensors")["lm_head.weight"]
+    change_tensors(folder, {"lm_head.weight": None, "lm_heads.0.weight": shared})
     assert set(read().tensors) == BLOCKS | {"lm_head.weight"}
 
 
@@ -120,17 +120,15 @@ def test_a_map_is_read_where_the_config_asks_for_it(read: Any, tmp_path: Path) -
 
 def test_wrong_maps_are_refused(read: Any, refusal: Any, tmp_path: Path) -> None:
     folder = vllm(tmp_path / "head", TARGET, own=5)
-    tensors = load_file(folder / "model.safetensors")
-    save_file(tensors | {"token_map": torch.tensor([0, 1, 2, 3, 9])}, folder / "model.safetensors")
+    change_tensors(folder, {"token_map": torch.tensor([0, 1, 2, 3, 9])})
     with pytest.raises(SpeccompileError, match="token_map: received token 9, expected tokens from 0 to 7"):
         draft_vocabulary(read())
-    save_file(tensors | {"token_map": torch.tensor([0, 1, 2, 3, 3])}, folder / "model.safetensors")
+    change_tensors(folder, {"token_map": torch.tensor([0, 1, 2, 3, 3])})
     with pytest.raises(SpeccompileError, match="token_map: received a token of the target twice"):
         draft_vocabulary(read())
-    save_file(tensors | {"token_map": torch.ones(5)}, folder / "model.safetensors")
+    change_tensors(folder, {"token_map": torch.ones(5)})
     assert "received 'token_map' of dtype F32, expected token ids" in refusal()
-    del tensors["token_map"]
-    save_file(tensors, folder / "model.safetensors")
+    change_tensors(folder, {"token_map": None})
     assert "received no tensor 'token_map' in model.safetensors, expected one of shape [5]" in refusal()
 
 
@@ -154,14 +152,6 @@ def test_trees_are_no_deeper_than_the_heads(refusal: Any, plan: Callable[..., Pl
     assert "drafter.tokens: received 4 drafts after one another" in refusal(tokens=4)
     assert plan(kind="medusa", tree={"depth": 2, "top_k": 2, "nodes": 4}).drafter.tokens == 4
     assert "received 4 drafts after one another" in refusal(tree={"depth": 4, "top_k": 2, "nodes": 8})
-
-
-def _changed(folder: Path, tensors: dict[str, Any] | None = None, **config: Any) -> None:
-    """Change a folder in safetensors; None leaves a tensor out."""
-    path, weights = folder / "config.json", folder / "model.safetensors"
-    merge_json(path, config)
-    made = load_file(weights) | (tensors or {})
-    save_file({name: tensor for name, tensor in made.items() if tensor is not None}, weights)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +192,8 @@ def _changed(folder: Path, tensors: dict[str, Any] | None = None, **config: Any)
 def test_what_is_not_these_heads_is_refused(
     changes: dict[str, Any], expected: str, refusal: Any, tmp_path: Path
 ) -> None:
-    _changed(vllm(tmp_path / "head", TARGET), **changes)
+    folder = change_tensors(vllm(tmp_path / "head", TARGET), changes.get("tensors", {}))
+    merge_json(folder / "config.json", {key: value for key, value in changes.items() if key != "tensors"})
     assert expected in refusal()
 
 

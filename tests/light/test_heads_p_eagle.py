@@ -1,14 +1,14 @@
 """Folders of P-EAGLE heads, in every dialect -> one description; and what is refused, by file and name."""
 
 import pytest
-from safetensors.torch import load_file, save_file
+import torch
 from transformers import LlamaConfig
 
 from speccompile.drafters.find import find_kind
 from speccompile.errors import CheckpointError, RecipeError
 from tests.heads import WIDTH
 from tests.heads.p_eagle import p_eagle
-from tests.light.read_heads import change_config, read_as
+from tests.light.read_heads import change_config, change_tensors, read_as
 
 TARGET = LlamaConfig(vocab_size=96, hidden_size=WIDTH, num_hidden_layers=2)
 DIALECTS = {"speculators": "speculators", "vllm": "vLLM", "specforge": "SpecForge"}
@@ -98,15 +98,12 @@ def test_mask_tokens_that_are_none(read, tmp_path, token, message):
 
 def test_the_hidden_state_of_the_mask_is_checked(read, tmp_path):
     folder = p_eagle(tmp_path / "head", TARGET)
-    path = folder / "model.safetensors"
-    tensors = load_file(path)
-    save_file(tensors | {"mask_hidden": tensors["mask_hidden"][..., :WIDTH].contiguous()}, path)
+    change_tensors(folder, {"mask_hidden": torch.ones(1, 1, WIDTH)})
     with pytest.raises(
         CheckpointError, match=rf"received tensor 'mask_hidden' of shape \[1, 1, 32\], expected {3 * WIDTH}"
     ):
         read(folder)
-    del tensors["mask_hidden"]
-    save_file(tensors, path)
+    change_tensors(folder, {"mask_hidden": None})
     with pytest.raises(
         CheckpointError, match=rf"received no tensor 'mask_hidden', expected one of {3 * WIDTH} numbers"
     ):
@@ -114,11 +111,7 @@ def test_the_hidden_state_of_the_mask_is_checked(read, tmp_path):
 
 
 def test_a_head_that_drafts_token_by_token_is_another(read, tmp_path):
-    folder = p_eagle(tmp_path / "head", TARGET)
+    folder = change_tensors(p_eagle(tmp_path / "head", TARGET), {"mask_hidden": None})
     change_config(folder, speculators_model_type="eagle3")
-    path = folder / "model.safetensors"
-    tensors = load_file(path)
-    del tensors["mask_hidden"]
-    save_file(tensors, path)
     with pytest.raises(CheckpointError, match=r"received a folder of drafter.kind eagle3 \(dialect speculators"):
         read(folder)

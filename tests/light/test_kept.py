@@ -13,8 +13,7 @@ from speccompile.contract import Graph, Tensor, with_tensorrt_states
 from speccompile.errors import EngineError, UsageError
 from speccompile.runtime.devices.device import DeviceEngine
 from speccompile.runtime.rounds.drafter_state import PersistentState
-from speccompile.runtime.text.tokenizer import Tokenizer
-from tests.light.fake_bundle import toy_bundle, toy_manifest, toy_tokenizer
+from tests.light.fake_bundle import toy_bundle, toy_manifest
 from tests.light.fake_cuda import FakeCuda
 
 SHAPES = {"kept.ring": ("float32", (2, 5)), "kept.table": ("int64", (7, 3))}
@@ -178,9 +177,8 @@ def test_bundles_that_keep_nothing_say_so(tmp_path):
             call(tmp_path / "file")
 
 
-def test_nothing_is_kept_in_the_middle_of_a_stream(tmp_path):
-    toy_tokenizer().save(str(tmp_path / "tokenizer.json"))
-    bundle = toy_bundle(Tokenizer(tmp_path / "tokenizer.json"))
+def test_nothing_is_kept_in_the_middle_of_a_stream(text):
+    bundle = toy_bundle(text)
     stream = bundle.stream("ab", max_new_tokens=9)
     next(stream)
     for call in (bundle.reset, lambda: bundle.save_kept("x"), lambda: bundle.load_kept("x")):

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from speccompile.bundle.sampling import GREEDY, SAMPLING_OPTIONS, SamplingParams
 from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.sampling_inputs import PenaltyHistory
-from speccompile.runtime.text.tokenizer import Tokenizer
-from tests.light.fake_bundle import toy_bundle, toy_tokenizer
+from tests.light.fake_bundle import toy_bundle
 from tests.light.toy_models import VOCABULARY, autoregressive
 
 PROMPT = [3, 1, 4, 1, 5]
@@ -143,14 +142,12 @@ def test_a_greedy_generation_after_a_sampled_one_is_greedy():
     assert numbers(bundle.generate_batch([PROMPT] * 2, max_new_tokens=9)) == [autoregressive(PROMPT, 9)] * 2
 
 
-def test_a_stream_samples(tmp_path):
-    file = tmp_path / "tokenizer.json"
-    toy_tokenizer().save(str(file))
-    bundle = toy_bundle(Tokenizer(file), sampling=True)
+def test_a_stream_samples(text):
+    bundle = toy_bundle(text, sampling=True)
     stream = bundle.stream(PROMPT, max_new_tokens=20, **WARM)
-    text = "".join(stream)
+    shown = "".join(stream)
     assert stream.generation.token_ids == autoregressive(PROMPT, 20, SamplingParams(temperature=1.2, seed=7))
-    assert (stream.generation.text, stream.generation.seed) == (text, 7)
+    assert (stream.generation.text, stream.generation.seed) == (shown, 7)
 
 
 def widths(bundle):

@@ -2,21 +2,10 @@
 
 import pytest
 
-from tests.light.serve_example import asked, chat_bundle, puppet_server, toy_server, toy_text
+from tests.light.serve_example import asked, chat_bundle, toy_server, toy_text
+from tests.light.test_serve_requests import CHAT, puppet, server
 
-CHAT = "/v1/chat/completions"
-
-
-@pytest.fixture(scope="module")
-def server():
-    with toy_server() as running:
-        yield running
-
-
-@pytest.fixture
-def puppet():
-    with puppet_server(sampling=True, batch_size=4) as found:
-        yield found
+__all__ = ["puppet", "server"]  # fixtures
 
 
 def written(*messages, end="assistant:"):

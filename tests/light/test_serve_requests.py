@@ -22,8 +22,8 @@ def server():
 
 @pytest.fixture
 def puppet():
-    with puppet_server(sampling=True, batch_size=4) as (running, puppet):
-        yield running, puppet
+    with puppet_server(sampling=True, batch_size=4) as found:
+        yield found
 
 
 REFUSED = [

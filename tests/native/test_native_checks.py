@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.light import test_bundle_checks, test_bundle_reader
+from tests.light import test_bundle_checks
 from tests.light.test_bundle_checks import bundle  # noqa: F401  a fixture
 from tests.native.bundle_lines import Lines, outcome
 from tests.native.test_native_bundle import check_same, open_bundle
@@ -15,13 +15,9 @@ def _both(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
         check_same(ours, outcome(lambda: open_bundle(folder, verify=verify)))
         return open_bundle(folder, verify=verify)
 
-    for module in (test_bundle_checks, test_bundle_reader):
-        monkeypatch.setattr(module, "open_bundle", open_both)
+    monkeypatch.setattr(test_bundle_checks, "open_bundle", open_both)
 
 
 for _name, _test in list(vars(test_bundle_checks).items()):
     if _name.startswith("test_"):
         globals()[_name] = _test
-# Of these more run in test_native_bundle.py, with files in the place of others.
-test_links = test_bundle_reader.test_a_link_out_of_the_bundle_is_refused
-test_climbing = test_bundle_reader.test_a_listed_path_that_escapes_is_refused
