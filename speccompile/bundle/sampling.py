@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-COLDEST, PENALTIES = 1e-4, (1e-3, 1e3)
+MIN_TEMPERATURE, PENALTY_RANGE = 1e-4, (1e-3, 1e3)
 """Lowest temperature above 0, and range of the repetition penalty: beyond these, logits exceed float32."""
 
 _INFINITY, _SMALLEST, _LARGEST = float("inf"), 2.0**-126, (2 - 2**-23) * 2.0**127
@@ -109,8 +109,8 @@ SAMPLING_OPTIONS = {
     "repetition_penalty": SamplingOption(
         neutral=1.0,
         changes_greedy=True,
-        least=PENALTIES[0],
-        greatest=int(PENALTIES[1]),
+        least=PENALTY_RANGE[0],
+        greatest=int(PENALTY_RANGE[1]),
         expected="a number from 0.001 to 1000",
         hint="1 is none, more repeats less",
         metavar="R",
