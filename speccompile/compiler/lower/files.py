@@ -1,5 +1,5 @@
-"""Graphs on disk: a traced graph reads the checkpoint's own files; each weight format has one weights file, which all
-graphs of an engine share."""
+"""Graphs on disk. A traced graph reads the checkpoint's files; other graphs read a weights file, one for each component
+and weight format."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -31,7 +31,7 @@ Ranges = Mapping[str, tuple[float, float]]
 """Tensor name -> smallest and largest value in calibration."""
 
 Write = Callable[[Sequence[ir.TensorProtocol], Path, str], Sequence[ir.ExternalTensor]]
-"""Writes tensors into a file of a folder, and returns them as external tensors of that file."""
+"""Function that writes tensors into a file of a folder, and returns them as external tensors of that file."""
 
 _SMALLEST_EXTERNAL = 1024  # bytes: scalars and short tables stay in the graph
 
@@ -78,8 +78,8 @@ def write_quantized(
     target: Path | None = None,
     write: Write | None = None,
 ) -> QuantizeReport | None:
-    """Write the neutral graph of a component in another weight format, with its own weights file. The traced graph
-    exists.
+    """Write the neutral graph of a component in another weight format, with its own weights file. The traced graph must
+    have been written.
 
     ranges: of activations, for w8a8 and fp8. target: the neutral graph whose stored weights a drafter may read. write:
     as in `save`. Return the quantization report, None for plain dtypes and for graphs that keep the checkpoint's
@@ -112,10 +112,10 @@ def share_weights(path: Path, other: Path) -> int:
     """
     model, shared = ir.load(path), 0
     own, others = _external(model), [tensor for _, tensor in _external(ir.load(other))]
-    alike = {_form(tensor) for _, tensor in own} & {_form(tensor) for tensor in others}
-    known = {(_form(tensor), _content(tensor)): tensor for tensor in others if _form(tensor) in alike}
+    common = {_type(tensor) for _, tensor in own} & {_type(tensor) for tensor in others}  # only these are hashed
+    known = {(_type(tensor), _content(tensor)): tensor for tensor in others if _type(tensor) in common}
     for value, tensor in own:
-        if _form(tensor) in alike and (same := known.get((_form(tensor), _content(tensor)))) is not None:
+        if _type(tensor) in common and (same := known.get((_type(tensor), _content(tensor)))) is not None:
             value.const_value = ir.ExternalTensor(
                 same.location, same.offset, same.length, same.dtype, shape=same.shape, name=value.name,
                 base_dir=path.parent,
@@ -163,7 +163,8 @@ def _external(model: ir.Model) -> list[tuple[ir.Value, ir.ExternalTensor]]:
     return [(v, v.const_value) for v in values if isinstance(v.const_value, ir.ExternalTensor)]
 
 
-def _form(tensor: ir.ExternalTensor) -> tuple[str, tuple[int, ...]]:
+def _type(tensor: ir.ExternalTensor) -> tuple[str, tuple[int, ...]]:
+    """Return the dtype and shape of a tensor."""
     return str(tensor.dtype), tuple(tensor.shape.numpy())
 
 
@@ -179,15 +180,15 @@ def _content(tensor: ir.ExternalTensor) -> bytes:
     return hasher.digest()
 
 
-def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, form: LoweringTarget) -> dict[str, int]:
-    """Lower a neutral graph, loaded from `folder`, for an engine; graph: its contract. It reads the same weights.
+def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, target: LoweringTarget) -> dict[str, int]:
+    """Lower a neutral graph, loaded from `folder`, for an engine, and write it. graph: its contract.
 
     Return the number of rewrites of each pass.
     """
     (batched,) = (tensor for tensor in graph.inputs if tensor.name in ("length", SOURCE, AUDIO, ENCODED))
     if isinstance(rows := batched.shape[0], int):
         fix_batch(model, rows)
-    fired = form.lower(model)
+    fired = target.lower(model)
     ir.save(model, folder / engine_file(graph, engine))
     return fired
 
@@ -246,6 +247,6 @@ def delete_unreferenced(folder: Path, kept: set[str]) -> None:
 
 def weights_of(path: Path) -> set[str]:
     """Return the names of the files, next to a graph, that hold its constants."""
-    # Every key of the build cache asks for them: as onnx_ir's objects, small graphs take longer than reading the cache.
+    # Every key of the build cache needs them: parsing a small graph with onnx_ir takes longer than reading the cache.
     initializers = onnx.load(path, load_external_data=False).graph.initializer
     return {entry.value for tensor in initializers for entry in tensor.external_data if entry.key == "location"}
