@@ -22,7 +22,7 @@ from scripts.mutation.trials import Outcome, Trials
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 when all die, 1 when some live, 2 for what cannot be tried."""
+    """Return 0 if tests notice all mutants, 1 if some survive, 2 if some cannot be tried."""
     asked = _parse(arguments)
     try:
         mutants = [each for each in read_mutants() if _matches(each, asked.only)]
@@ -76,7 +76,7 @@ def _matches(mutant: Mutant, pattern: str | None) -> bool:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Hold the lock of this checkout's one run; SIGTERM ends it as Ctrl-C does."""
+    """Hold the lock that allows one run in a checkout. SIGTERM ends the run as Ctrl-C does."""
     WORK.mkdir(parents=True, exist_ok=True)
 
     def stop(*_: object) -> None:
@@ -95,7 +95,7 @@ def _alone() -> Iterator[None]:
 
 
 def _run(mutants: Sequence[Mutant], trials: Trials, jobs: int, *, again: bool) -> dict[str, Outcome]:
-    """Try all of which nothing is known. One lane compiles, as each would have to compile everything once."""
+    """Try all mutants without a known result. Only one lane compiles C++: each such lane compiles all of it once."""
     outcomes = {} if again else {each.id: known for each in mutants if (known := trials.known(each))}
     left = [each for each in mutants if each.id not in outcomes]
     native, python = ([each for each in left if each.is_native is wanted] for wanted in (True, False))

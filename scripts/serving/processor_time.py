@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Ask a scheduler for what load.py's users ask a server for, in processor time of one thread: means something on a
-busy machine as well.
+"""Measure schedulers under the load of load.py in processor time of one thread, which is valid on a busy machine too.
 
     .venv/bin/python scripts/serving/processor_time.py build/demo --users 16
     peers/openvino/bin/python scripts/serving/processor_time.py FOLDER --openvino --users 16
@@ -23,12 +22,12 @@ from time import process_time
 from typing import Any
 
 Poll = Callable[[], tuple[int, bool]]
-"""Return how many tokens have come, and whether the last of them has."""
+"""Function that returns the number of new tokens since its last call, and whether the request has ended."""
 
 
 @dataclass(eq=False)
 class Asked:
-    """One request: when it came, when its tokens came, and how many."""
+    """A request: its start, the times at which tokens came, and their number."""
 
     poll: Poll
     start: float
@@ -36,7 +35,7 @@ class Asked:
     tokens: int = 0
 
     def read(self, now: float) -> bool:
-        """Note what has come until now. Return whether it has ended."""
+        """Record the tokens that have come until `now`. Return whether the request has ended."""
         tokens, ended = self.poll()
         if tokens:
             self.times.append(now)
@@ -45,7 +44,7 @@ class Asked:
 
 
 def ours(given: argparse.Namespace) -> tuple[Callable[[str], Poll], Callable[[], None]]:
-    """Return what submits a prompt to a bundle's scheduler, and what makes a step."""
+    """Return functions that submit a prompt to a bundle's scheduler, and that run one step of it."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from speccompile import Bundle
     from speccompile.serving.scheduler import Limits, SessionFolder
@@ -73,7 +72,7 @@ def ours(given: argparse.Namespace) -> tuple[Callable[[str], Poll], Callable[[],
 
 
 def openvino(given: argparse.Namespace) -> tuple[Callable[[str], Poll], Callable[[], None]]:
-    """Return the same of OpenVINO GenAI's pipeline."""
+    """Return the same functions for OpenVINO GenAI's pipeline."""
     from openvino_engine import generation_config, opened
 
     library, pipeline = opened(given.folder, given.users, 1)

@@ -6,7 +6,7 @@ from speccompile.drafters.eagle3.taps import refused_places
 from speccompile.drafters.sizes import LAYERS, MASK_TOKEN, Config, Size, config_value, layer_sizes
 
 _DEEP = 8
-"""Minimum number of target layers for which z-lab's rule gives different taps."""
+"""Minimum number of target layers for which z-lab's rule gives five distinct taps."""
 _MOST = 5
 """Number of layers, and of taps, of the published heads."""
 

@@ -110,13 +110,13 @@ def block_words(wanted: NewDrafter) -> dict[str, Any]:
 
 
 def layer_ids(wanted: NewDrafter) -> list[int]:
-    """Return the layers whose outputs the taps are, -1 for the embedding."""
+    """Return the target layers whose outputs the taps read, -1 for the embedding."""
     found = [boundary(tap) for tap in wanted.taps]
     return [each - 1 for each in found if each is not None]
 
 
 def beginning(wanted: NewDrafter, layers: LayerShape) -> dict[str, Tensor]:
-    """Return initial tensors of any block drafter, without embedding and output head."""
+    """Return the initial tensors of a block drafter, without embedding and output head."""
     hidden, vocabulary = target_sizes(wanted)
     shapes = block_shapes(layers, len(wanted.taps), hidden, (vocabulary, vocabulary))
     kept = {name: shape for name, shape in shapes.items() if name not in ENDS}
