@@ -125,14 +125,14 @@ def main() -> None:
         each.add_argument("folder", type=Path, help="of the converted model")
     for name in ("--port", "--rows", "--threads"):
         serving.add_argument(name, type=int, required=True)
-    given = parser.parse_args()
-    if given.command == "serve":
-        engine = Engine(given.folder, given.rows, given.threads)
-        Server(("127.0.0.1", given.port), handler(engine)).serve_forever()
+    args = parser.parse_args()
+    if args.command == "serve":
+        engine = Engine(args.folder, args.rows, args.threads)
+        Server(("127.0.0.1", args.port), handler(engine)).serve_forever()
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "peers"))
     from peer_openvino import FORMS, prepare_with_tokenizer
 
-    prepare_with_tokenizer(given.model, given.folder, FORMS[FORM])
+    prepare_with_tokenizer(args.model, args.folder, FORMS[FORM])
 
 
 if __name__ == "__main__":

@@ -43,19 +43,19 @@ class Asked:
         return ended
 
 
-def ours(given: argparse.Namespace) -> tuple[Callable[[str], Poll], Callable[[], None]]:
+def ours(args: argparse.Namespace) -> tuple[Callable[[str], Poll], Callable[[], None]]:
     """Return functions that submit a prompt to a bundle's scheduler, and that run one step of it."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from speccompile import Bundle
     from speccompile.serving.scheduler import Limits, SessionFolder
     from speccompile.serving.scheduler.scheduler import Scheduler
 
-    bundle = Bundle.open(given.folder, threads=1)
-    sessions = SessionFolder(Path(tempfile.mkdtemp())) if given.keep_texts else None
-    scheduler = Scheduler(bundle, Limits(requests=given.users), clock=process_time, sessions=sessions)
+    bundle = Bundle.open(args.folder, threads=1)
+    sessions = SessionFolder(Path(tempfile.mkdtemp())) if args.keep_texts else None
+    scheduler = Scheduler(bundle, Limits(requests=args.users), clock=process_time, sessions=sessions)
 
     def submit(prompt: str) -> Poll:
-        request = scheduler.submit(prompt, max_new_tokens=given.tokens, ignore_eos=True, autoregressive=True)
+        request = scheduler.submit(prompt, max_new_tokens=args.tokens, ignore_eos=True, autoregressive=True)
 
         def poll() -> tuple[int, bool]:
             tokens = 0
@@ -71,15 +71,15 @@ def ours(given: argparse.Namespace) -> tuple[Callable[[str], Poll], Callable[[],
     return submit, scheduler.step
 
 
-def openvino(given: argparse.Namespace) -> tuple[Callable[[str], Poll], Callable[[], None]]:
+def openvino(args: argparse.Namespace) -> tuple[Callable[[str], Poll], Callable[[], None]]:
     """Return the same functions for OpenVINO GenAI's pipeline."""
     from openvino_engine import generation_config, opened
 
-    library, pipeline = opened(given.folder, given.users, 1)
+    library, pipeline = opened(args.folder, args.users, 1)
     numbers = count()
 
     def submit(prompt: str) -> Poll:
-        handle: Any = pipeline.add_request(next(numbers), prompt, generation_config(library, given.tokens))
+        handle: Any = pipeline.add_request(next(numbers), prompt, generation_config(library, args.tokens))
 
         def poll() -> tuple[int, bool]:
             tokens = 0
@@ -100,17 +100,17 @@ def main() -> None:
     parser.add_argument("--prompts", type=Path, default=Path("recipes/demo/prompts.jsonl"))
     for name, default in (("--users", 16), ("--requests", 48), ("--tokens", 48)):
         parser.add_argument(name, type=int, default=default)
-    given = parser.parse_args()
-    lines = given.prompts.read_text(encoding="utf-8").splitlines()
+    args = parser.parse_args()
+    lines = args.prompts.read_text(encoding="utf-8").splitlines()
     prompts = [json.loads(line)["prompt"] for line in lines if line]
-    submit, step = (openvino if given.openvino else ours)(given)
-    numbers = iter(range(given.requests))
+    submit, step = (openvino if args.openvino else ours)(args)
+    numbers = iter(range(args.requests))
 
     def asked(users: int, now: float) -> list[Asked]:
         return [Asked(submit(prompts[number % len(prompts)]), now) for number in islice(numbers, users)]
 
     begin, ended = process_time(), list[Asked]()
-    live = asked(given.users, begin)
+    live = asked(args.users, begin)
     while live:
         step()
         now = process_time()
@@ -118,11 +118,11 @@ def main() -> None:
         ended += over
         live = [each for each in live if each not in over] + asked(len(over), now)
     seconds = process_time() - begin
-    assert all(each.tokens == given.tokens for each in ended), "an answer is not as long as asked for"
+    assert all(each.tokens == args.tokens for each in ended), "an answer is not as long as asked for"
     firsts = [1000 * (each.times[0] - each.start) for each in ended]
-    gaps = [1000 * (each.times[-1] - each.times[0]) / max(1, given.tokens - 1) for each in ended]
+    gaps = [1000 * (each.times[-1] - each.times[0]) / max(1, args.tokens - 1) for each in ended]
     first, gap = (quantiles(values, n=20, method="inclusive") for values in (firsts, gaps))
-    print(f"{given.requests / seconds:.2f} requests/s  first token {first[9]:.0f} (p95 {first[18]:.0f})"
+    print(f"{args.requests / seconds:.2f} requests/s  first token {first[9]:.0f} (p95 {first[18]:.0f})"
           f"  each token {gap[9]:.1f} (p95 {gap[18]:.1f})")  # fmt: skip
 
 
