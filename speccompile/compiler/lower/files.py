@@ -36,12 +36,12 @@ Write = Callable[[Sequence[ir.TensorProtocol], Path, str], Sequence[ir.ExternalT
 _SMALLEST_EXTERNAL = 1024  # bytes: scalars and short tables stay in the graph
 
 
-def neutral_file(graph: Graph, numbers: WeightFormat | None = None) -> str:
+def neutral_file(graph: Graph, weight_format: WeightFormat | None = None) -> str:
     """Return the path of a neutral graph during a build, as traced or in a weight format; it is not part of the
     bundle."""
-    if numbers is None or numbers.is_traced:
+    if weight_format is None or weight_format.is_traced:
         return f"{GRAPHS}/{graph.name}.neutral.onnx"
-    return f"{GRAPHS}/{graph.name}.{numbers.name}.neutral.onnx"
+    return f"{GRAPHS}/{graph.name}.{weight_format.name}.neutral.onnx"
 
 
 def engine_file(graph: Graph, engine: str) -> str:
@@ -72,7 +72,7 @@ def read_neutral(path: Path) -> ir.Model:
 def write_quantized(
     graph: Graph,
     part: str,
-    numbers: WeightFormat,
+    weight_format: WeightFormat,
     folder: Path,
     ranges: Ranges | None = None,
     target: Path | None = None,
@@ -85,21 +85,23 @@ def write_quantized(
     as in `save`. Return the quantization report, None for plain dtypes and for graphs that keep the checkpoint's
     weights.
     """
-    traced, path, report = folder / neutral_file(graph), folder / neutral_file(graph, numbers), None
-    weights = f"{part}.{numbers.name}.weights"
-    if numbers.is_traced:
+    traced, path, report = folder / neutral_file(graph), folder / neutral_file(graph, weight_format), None
+    weights = f"{part}.{weight_format.name}.weights"
+    if weight_format.is_traced:
         return None
-    if numbers.in_place:
+    if weight_format.in_place:
         model = weights_graph.load(traced)
         fuse_linears(model)
         save(model, path, weights, in_place=True)
         return None
     model = read_neutral(traced)
-    if not numbers.is_dtype:
-        shared = find_shared(target, numbers) if target is not None and part == "drafter" else None
-        report = quantize(model, numbers.word, numbers.block_size or 0, numbers.weights, ranges, shared)
-    if numbers.compute != "float32":
-        reduce_precision(model, ir.DataType[numbers.compute.upper()])
+    if not weight_format.is_dtype:
+        shared = find_shared(target, weight_format) if target is not None and part == "drafter" else None
+        report = quantize(
+            model, weight_format.word, weight_format.block_size or 0, weight_format.weights, ranges, shared
+        )
+    if weight_format.compute != "float32":
+        reduce_precision(model, ir.DataType[weight_format.compute.upper()])
     save(model, path, weights, write=write)
     return report
 
@@ -141,13 +143,13 @@ def _without_shared(model: ir.Model, folder: Path, others: set[str]) -> None:
             )
 
 
-def find_shared(target: Path, numbers: WeightFormat) -> Shared | None:
+def find_shared(target: Path, weight_format: WeightFormat) -> Shared | None:
     """Return the stored weights of a target's neutral graph that a drafter's graph may read; None if both have one
     weight format, or if only equal formats are shared."""
-    word = numbers.target_word or (numbers.word if numbers.weights == NATIVE else None)
+    word = weight_format.target_word or (weight_format.word if weight_format.weights == NATIVE else None)
     if word is None:
         return None
-    block_size = numbers.target_block_size if numbers.target_word else numbers.block_size
+    block_size = weight_format.target_block_size if weight_format.target_word else weight_format.block_size
     model = weights_graph.load(target)
     tied = [
         each.weight for each in find_linears(model.graph) if each.role == HEAD and each.weight.view_ops == TRANSPOSED
