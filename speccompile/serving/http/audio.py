@@ -25,12 +25,11 @@ from speccompile.runtime.transcription.transcribe import check_hears
 from speccompile.runtime.transcription.transcript import Transcript
 from speccompile.serving.http.body import Json
 from speccompile.serving.http.errors import RequestError, cancelled_error, to_request_error
-from speccompile.serving.http.json_text import dumps
 from speccompile.serving.http.model import ServedModel
 from speccompile.serving.http.multipart import Part, read_form
 from speccompile.serving.http.requests import adapter_of, check_model, cooled
 from speccompile.serving.http.schema import shown
-from speccompile.serving.http.stream import DONE, cancel_on_disconnect
+from speccompile.serving.http.stream import DONE, cancel_on_disconnect, event
 from speccompile.serving.scheduler import Request
 
 TRANSCRIPTIONS_URL, TRANSLATIONS_URL = "/v1/audio/transcriptions", "/v1/audio/translations"
@@ -224,18 +223,14 @@ def _events(writing: Transcription, run: AudioRun) -> Iterator[bytes]:
     """Yield the events of a streamed transcript: a delta for each segment, then the whole text."""
     try:
         for segment in writing:
-            yield _event({"type": "transcript.text.delta", "delta": segment.text or ""})
+            yield event({"type": "transcript.text.delta", "delta": segment.text or ""})
         usage = {"type": "duration", "seconds": round(writing.sound.seconds, 3)}
-        yield _event({"type": "transcript.text.done", "text": writing.result().text or "", "usage": usage})
+        yield event({"type": "transcript.text.done", "text": writing.result().text or "", "usage": usage})
     except Exception as error:  # noqa: BLE001 -- the client must receive any error: the status has been sent
-        yield _event(to_request_error(error).to_json())
+        yield event(to_request_error(error).to_json())
     finally:
         run.cancel()
     yield DONE
-
-
-def _event(data: dict[str, Any]) -> bytes:
-    return b"data: " + dumps(data) + b"\n\n"
 
 
 class _Stream(StreamingResponse):
@@ -247,8 +242,8 @@ class _Stream(StreamingResponse):
     @staticmethod
     async def _all(writing: Transcription, run: AudioRun) -> AsyncIterator[bytes]:
         try:
-            async for event in iterate_in_threadpool(_events(writing, run)):
-                yield event
+            async for each in iterate_in_threadpool(_events(writing, run)):
+                yield each
         finally:
             run.cancel()
 
