@@ -100,7 +100,7 @@ CONSTANTS = {
     }, "speccompile.runtime.rounds.bound_graphs": {"MAX_BINDINGS": "kMaxBindings"},
     "speccompile.runtime.rounds.host_drafts": {"INDEX": "kIndex", "WRITER": "kWriter", "GATE": "kRetrievalGate"},
     "speccompile.runtime.options": {
-        "NEW_TOKENS": "kNewTokens", "MOST_THREADS": "kMaxThreads", "COLDEST": "kMinTemperature",
+        "NEW_TOKENS": "kNewTokens", "MOST_THREADS": "kMaxThreads", "MIN_TEMPERATURE": "kMinTemperature",
     }, "speccompile.runtime.rounds.adaptive_length": {
         "TRIAL_SHARE": "kTrialShare", "WON_SHARE": "kWonShare", "MOST_SHARE": "kMostShare", "FIRST_GAP": "kFirstGap",
         "FIRST_MARGIN": "kFirstMargin", "FIRST_TRIAL": "kFirstTrial", "FIRST_SHARE": "kFirstShare",

@@ -128,13 +128,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tree", type=Path)
     parser.add_argument("recipes", type=Path, nargs="*", default=sorted((ROOT / "recipes").glob("*/recipe.yaml")))
-    given = parser.parse_args()
-    tree, differs = given.tree.resolve(), False
+    args = parser.parse_args()
+    tree, differs = args.tree.resolve(), False
     native = ROOT / "speccompile" / "native"
     for file in native.glob("libspeccompile_kernels.*"):  # without them other graphs would be lowered
         if not (tree / file.relative_to(ROOT)).exists():
             shutil.copy(file, tree / file.relative_to(ROOT))
-    for recipe in given.recipes:
+    for recipe in args.recipes:
         with tempfile.TemporaryDirectory() as scratch:
             ours, theirs = (build(each, recipe.resolve(), Path(scratch, str(each == tree))) for each in (ROOT, tree))
             names = {file.relative_to(folder) for folder in (ours, theirs) for file in folder.rglob("*.onnx")}

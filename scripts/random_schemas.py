@@ -29,12 +29,12 @@ def main() -> int:
     parser.add_argument("--prompt", default="data = ")
     parser.add_argument("--max-new-tokens", type=int, default=900)
     parser.add_argument("--threads", type=int, default=1)
-    asked = parser.parse_args()
-    bundle = Bundle.open(asked.bundle, threads=asked.threads)
+    args = parser.parse_args()
+    bundle = Bundle.open(args.bundle, threads=args.threads)
     asks = {"temperature": 1.0} if bundle.manifest.decoding == "sampling" else {}
     done, wrong = 0, list[str]()
 
-    @settings(max_examples=asked.count, database=None, deadline=None, phases=[Phase.generate],
+    @settings(max_examples=args.count, database=None, deadline=None, phases=[Phase.generate],
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @seed(0)
     @given(SCHEMAS)
@@ -42,7 +42,7 @@ def main() -> int:
         nonlocal done
         done += 1
         found = bundle.generate(
-            asked.prompt, constraint=bundle.constraint("json_schema", schema), max_new_tokens=asked.max_new_tokens,
+            args.prompt, constraint=bundle.constraint("json_schema", schema), max_new_tokens=args.max_new_tokens,
             **asks, **({"seed": done} if asks else {}),
         )  # fmt: skip
         try:
@@ -56,7 +56,7 @@ def main() -> int:
 
     answer()
     print(f"{done - len(wrong)} of {done} schemas have valid answers")
-    return int(bool(wrong) or done < asked.count)
+    return int(bool(wrong) or done < args.count)
 
 
 if __name__ == "__main__":

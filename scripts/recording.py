@@ -181,16 +181,16 @@ def main() -> int:
     parser.add_argument("--slower", type=float, default=1.0, help="how many times as slowly it is played")
     parser.add_argument("--note", default="", help="a line below the terminal, as on the machine")
     parser.add_argument("command", nargs="+", help="the command and its arguments, behind --")
-    given = parser.parse_args()
-    shown = shlex.join(given.command)
+    args = parser.parse_args()
+    shown = shlex.join(args.command)
     try:
-        chunks = list(record(given.command, given.columns))
+        chunks = list(record(args.command, args.columns))
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"{shown}: {error}", file=sys.stderr)
         return getattr(error, "returncode", 1)
-    speed = f"played at 1/{given.slower:g} of its speed" if given.slower != 1 else ""
-    note = ", ".join(part for part in (given.note, speed) if part)
-    given.output.write_text(draw(play(shown, chunks, given.columns, given.slower), shown, note), encoding="utf-8")
+    speed = f"played at 1/{args.slower:g} of its speed" if args.slower != 1 else ""
+    note = ", ".join(part for part in (args.note, speed) if part)
+    args.output.write_text(draw(play(shown, chunks, args.columns, args.slower), shown, note), encoding="utf-8")
     return 0
 
 

@@ -33,18 +33,18 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--session", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child:
-        print(_first_token(given))
+    args = parser.parse_args()
+    if args.child:
+        print(_first_token(args))
         return
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "session"
-        _save(given, saved)
-        print(f"{processor()['name']}: {given.tokens} tokens, {saved.stat().st_size / 1e6:.1f} MB")
-        _report("Python", lambda session: _python(given, session), given.runs, saved)
-        if given.native:
-            opened = statistics.median(_native(given, None, 1) for _ in range(given.runs))
-            _report("C++", lambda session: _native(given, session, given.tokens) - opened, given.runs, saved)
+        _save(args, saved)
+        print(f"{processor()['name']}: {args.tokens} tokens, {saved.stat().st_size / 1e6:.1f} MB")
+        _report("Python", lambda session: _python(args, session), args.runs, saved)
+        if args.native:
+            opened = statistics.median(_native(args, None, 1) for _ in range(args.runs))
+            _report("C++", lambda session: _native(args, session, args.tokens) - opened, args.runs, saved)
 
 
 def _prompt(bundle: Bundle, tokens: int) -> list[int]:
@@ -52,34 +52,34 @@ def _prompt(bundle: Bundle, tokens: int) -> list[int]:
     return found
 
 
-def _save(given: argparse.Namespace, path: Path) -> None:
-    with Bundle.open(given.bundle, threads=given.threads) as bundle:
-        bundle.generate(_prompt(bundle, given.tokens), session=path, max_new_tokens=1)
+def _save(args: argparse.Namespace, path: Path) -> None:
+    with Bundle.open(args.bundle, threads=args.threads) as bundle:
+        bundle.generate(_prompt(bundle, args.tokens), session=path, max_new_tokens=1)
 
 
-def _first_token(given: argparse.Namespace) -> float:
+def _first_token(args: argparse.Namespace) -> float:
     """Return the seconds from an opened bundle to one token."""
-    with Bundle.open(given.bundle, threads=given.threads) as bundle:
-        prompt, start = _prompt(bundle, given.tokens), perf_counter()
-        if given.session is not None:
-            bundle.load_session(given.session)
+    with Bundle.open(args.bundle, threads=args.threads) as bundle:
+        prompt, start = _prompt(bundle, args.tokens), perf_counter()
+        if args.session is not None:
+            bundle.load_session(args.session)
         found = bundle.generate(prompt, max_new_tokens=1)
-        assert (found.cached_tokens > 0) == (given.session is not None)
+        assert (found.cached_tokens > 0) == (args.session is not None)
         return perf_counter() - start
 
 
-def _python(given: argparse.Namespace, session: Path | None) -> float:
-    command = [sys.executable, "-m", "scripts.restore", str(given.bundle), "--child", "--tokens", str(given.tokens)]
-    command += ["--threads", str(given.threads), *(["--session", str(session)] if session else [])]
+def _python(args: argparse.Namespace, session: Path | None) -> float:
+    command = [sys.executable, "-m", "scripts.restore", str(args.bundle), "--child", "--tokens", str(args.tokens)]
+    command += ["--threads", str(args.threads), *(["--session", str(session)] if session else [])]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def _native(given: argparse.Namespace, session: Path | None, tokens: int) -> float:
+def _native(args: argparse.Namespace, session: Path | None, tokens: int) -> float:
     """Return the seconds of a command that says one token. The session is a copy, which it writes again."""
-    with Bundle.open(given.bundle, threads=given.threads) as bundle:
-        prompt = ",".join(map(str, _prompt(bundle, given.tokens)[:tokens]))
-    command = [given.native, "generate", str(given.bundle), "--token-ids", prompt, "-n", "1"]
-    command += ["--threads", str(given.threads)]
+    with Bundle.open(args.bundle, threads=args.threads) as bundle:
+        prompt = ",".join(map(str, _prompt(bundle, args.tokens)[:tokens]))
+    command = [args.native, "generate", str(args.bundle), "--token-ids", prompt, "-n", "1"]
+    command += ["--threads", str(args.threads)]
     if session is None:
         return _seconds(command)
     copy = session.with_suffix(".copy")

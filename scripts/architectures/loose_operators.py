@@ -1,10 +1,10 @@
-"""Operators that the lowering left to ONNX Runtime, and whose results for a token depend on the window.
+"""Operators of ONNX Runtime that lowering leaves in a graph, and whose results for a token depend on the window.
 
-Tiny models may give equal bits by chance where real ones do not: a graph with such an operator is never exact.
-`PRODUCTS` take another kernel for another number of rows. `SUMS` have another order where a row begins at another place
-of a vector register, or where there is one token. `CURVES` compute the elements that do not fill a register in another
-way. Measured with ONNX Runtime 1.31 and 1.32, on AVX-512 VNNI and on AVX2: all its other operators give equal bits for
-1 to 33 rows, on one thread and on two (`tests/light/test_loose_operators.py`).
+A graph with such an operator is not exact, even if a tiny model gives equal bits by chance. ONNX Runtime chooses the
+kernel of `PRODUCTS` by the number of rows. The order of summation of `SUMS` depends on the number of tokens and on a
+row's alignment in a vector register. `CURVES` compute elements that do not fill a register by other code. All other
+operators of ONNX Runtime 1.31 and 1.32 give equal bits for 1 to 33 rows, on one thread and on two, on AVX-512 VNNI and
+on AVX2 (`tests/light/test_loose_operators.py`).
 """
 
 from pathlib import Path
@@ -22,8 +22,8 @@ _COUNTED = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "And", 
 
 
 def loose_operators(file: Path) -> list[str]:
-    """Return the products of a lowered graph that read a weight in standard operators, as "op weight", and the sums and
-    curves of computed floats, as "op result"."""
+    """Return the products of a lowered graph with a weight, as "op weight", and the sums and curves of computed floats,
+    as "op result"."""
     model = ir.load(file)
     found = []
     for op in PRODUCTS:
@@ -46,8 +46,8 @@ def _weight(value: ir.Value | None) -> str | None:
 
 
 def _is_loose(value: ir.Value | None) -> bool:
-    """Return whether a value is computed, and neither whole numbers nor ones that stand for true: sums of experts'
-    tokens count those."""
+    """Return whether a value is computed from floats. Integers and booleans cast to floats are not: sums over them are
+    exact in any order."""
     if value is None or value.producer() is None or (value.dtype is not None and value.dtype not in FLOATS):
         return False
     node = value.producer()

@@ -1,9 +1,9 @@
-"""What this machine answers. Runs on the one that compiles and on those that are checked; the runtime is all it needs.
+"""Run kernels and bundles on this machine, and write their results for compare.py. Needs the runtime alone.
 
     answer.py kernels FOLDER CASES                # PATH.npz: the outputs of every case, by every path that runs here
     answer.py tokens FOLDER PROMPTS BUNDLE ...    # tokens.json
 
-Arrays are named CASE.RUN.OUTPUT. All that is no number is the same one: which bits it has is up to the processor.
+Arrays are named CASE.RUN.OUTPUT. All NaNs are replaced by one, because their bits depend on the processor.
 """
 
 import ctypes
@@ -25,11 +25,11 @@ from speccompile.runtime import Bundle
 PROMPTS, NEW_TOKENS = 5, 48
 
 CAREFREE = ", carefree host"
-"""Of a path whose host rounds upwards and flushes small numbers to zero: the kernels must not."""
+"""Suffix of results with a host thread that rounds upwards and flushes denormals to zero, which must change nothing."""
 
 _CONTROL = {"x86_64": (28, 0xC040), "aarch64": (0, 0x5400000)}
-"""Where fenv_t has the control word of vectors, and what is set in it: upwards, flush to zero, on ARM another
-float16."""
+"""Architecture -> offset in fenv_t of the floating-point control word, and the bits to set there: round upwards, flush
+to zero, on ARM the alternative float16."""
 
 Outputs = dict[str, NDArray[np.float32]]
 Feeds = dict[str, NDArray[Any]]
@@ -62,7 +62,7 @@ def run_case(session: ort.InferenceSession, name: str, runs: dict[str, Feeds]) -
 
 @contextmanager
 def carefree() -> Iterator[None]:
-    """Let this thread round upwards and flush small numbers to zero, as libraries may leave it."""
+    """Let this thread round upwards and flush denormals to zero, as a library may have set it."""
     libm = ctypes.CDLL("libm.so.6")
     one = np.ones(1, np.float32)
     before, changed = (ctypes.create_string_buffer(64) for _ in range(2))
@@ -111,7 +111,7 @@ def answer_tokens(folder: Path, prompts: Path, bundles: list[Path]) -> None:
 
 
 def _generate(bundle: Bundle, prompt: list[int], autoregressive: bool) -> dict[str, list[int]]:
-    """Generate with all drafts in every round: an adaptive length would follow the clock."""
+    """Generate with a fixed draft length: an adaptive one depends on the clock."""
     made = bundle.generate(prompt, max_new_tokens=NEW_TOKENS, autoregressive=autoregressive, adaptive=False)
     return {"tokens": made.token_ids, "accepted": made.path_lengths}
 

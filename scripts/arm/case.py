@@ -1,4 +1,4 @@
-"""One case of a kernel: a node, and what goes in."""
+"""Test case of a kernel: a node and its inputs."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,8 +9,8 @@ from inputs import Array, Runs
 
 @dataclass(frozen=True)
 class Case:
-    """inputs: all of the node's, in order; those in `constants` are part of the graph. types: of the outputs that are
-    not float32."""
+    """A node and runs of it. inputs: names of the node's inputs, in order; those in `constants` are initializers of the
+    graph. types: dtypes of outputs other than float32."""
 
     name: str
     inputs: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Compare what machines have answered, bit for bit, and print a table: compare.py ANSWERS FIRST OTHER ...
+"""Compare the results of machines bit for bit, and print a table: compare.py ANSWERS FIRST OTHER ...
 
 ANSWERS has a folder for each machine, as answer.py wrote it. The exit status is 1 when anything differs.
 """
@@ -18,10 +18,10 @@ from answer import CAREFREE
 from numpy.typing import NDArray
 
 PATHS = {"neoverse-n1": ["neon_dot", "scalar"], "cortex-a72": ["scalar"]}
-"""What a processor must run, the fastest first."""
+"""Processor -> kernel paths that it must have, the fastest first."""
 
 SHOWN = 3
-"""Differences of one case that are told in full."""
+"""Maximum differences to print for a row."""
 
 WAYS = ("speculative", "autoregressive")
 
@@ -31,7 +31,7 @@ Told = dict[str, Any]
 
 
 class Answers:
-    """Of one machine and path, to all cases; `path` says whether its host was carefree as well."""
+    """Results of one machine and kernel path for all cases. `path` ends with CAREFREE for such a host thread."""
 
     def __init__(self, file: Path) -> None:
         self.machine, self.path = file.parent.name, file.stem
@@ -53,7 +53,7 @@ class Answers:
 
 @dataclass
 class Row:
-    """A line of the table. differences: in words."""
+    """Row of the table."""
 
     what: str
     compared: str
@@ -70,7 +70,7 @@ def digest(outputs: Outputs) -> str:
 
 
 def first_difference(one: Outputs, other: Outputs) -> str:
-    """Return where two answers to a case part."""
+    """Describe the first difference of two results of a case."""
     for name in sorted(one.keys() | other.keys()):
         if name not in one or name not in other or one[name].shape != other[name].shape:
             shapes = [answers[name].shape if name in answers else None for answers in (one, other)]
@@ -116,7 +116,7 @@ def _print_case(case: str, by_digest: dict[str, list[str]], count: int) -> None:
 
 
 def compare_tokens(told: dict[str, Told]) -> Iterator[Row]:
-    """Yield rows for each bundle. told: by machine, the first one is compared with the others."""
+    """Yield rows for each bundle. told: machine -> its tokens.json; the first machine is compared with the others."""
     for bundle in next(iter(told.values()))["bundles"]:
         yield from _compare_bundle(
             f"demo in {bundle}", {machine: each["bundles"][bundle] for machine, each in told.items()}
@@ -124,7 +124,7 @@ def compare_tokens(told: dict[str, Told]) -> Iterator[Row]:
 
 
 def _compare_bundle(what: str, found: dict[str, Told]) -> Iterator[Row]:
-    """Yield a row for its windows, one for each way of decoding, and one for the two ways on one machine."""
+    """Yield a row for its windows, one for each mode of decoding, and one that compares the modes on one machine."""
     (first, its), *others = found.items()
     yield Row(f"{what}, windows", f"of {_listed(its['widths'])} tokens", len(found), list(_inexact(what, found)))
     counts = [len(each["tokens"]) for each in its["autoregressive"]]
@@ -145,7 +145,7 @@ def _compare_bundle(what: str, found: dict[str, Told]) -> Iterator[Row]:
 
 
 def _inexact(what: str, found: dict[str, Told]) -> Iterator[str]:
-    """Yield where a token's logits depend on its window; `Bundle.open` has compared them."""
+    """Yield the machines on which a token's logits depend on its window, as `Bundle.open` has measured."""
     for machine, each in found.items():
         if each["differing"]:
             yield f"{what}, {machine}: windows of {_listed(each['differing'])} tokens are not as single tokens"
@@ -164,7 +164,7 @@ def _differences(what: str, one: list[list[int]], other: list[list[int]], name: 
 
 
 def missing_paths(answers: Iterable[Answers]) -> Iterator[str]:
-    """Yield what ran elsewhere than it should."""
+    """Yield the machines whose kernel paths are not the expected ones."""
     found: dict[str, list[str]] = {}
     for each in answers:
         found.setdefault(each.machine, []).append(each.path)
@@ -189,7 +189,7 @@ def render(rows: list[Row]) -> str:
 
 
 def open_answers(folder: Path) -> list[Answers]:
-    """Open the answers of one machine, those of a carefree host last."""
+    """Open the results of one machine, those with CAREFREE last."""
     return sorted(map(Answers, folder.glob("*.npz")), key=lambda each: (each.path.endswith(CAREFREE), each.path))
 
 

@@ -1,4 +1,4 @@
-"""Cases for states: convolutions, recurrences, and functions of single numbers."""
+"""Cases for recurrent states (convolutions, recurrences) and for elementwise operators."""
 
 from collections.abc import Iterator
 
@@ -7,11 +7,11 @@ from case import Case
 from inputs import EXTREMES, RANDOM, WINDOWS, Array, Floats, Runs, extreme, normal, runs_of
 
 SHAPES = ((2, 2, 20, 24), (1, 3, 16, 70), (3, 1, 128, 128), (1, 5, 1, 1))
-"""Sizes of recurrences: groups, heads of each, widths of keys and values."""
+"""Sizes of recurrences: groups, heads of a group, widths of keys and of values."""
 
 
 def number_cases() -> Iterator[Case]:
-    """Yield cases of numbers; After does nothing but wait for what it reads."""
+    """Yield cases of elementwise operators, and of After, which only orders its inputs."""
     for name in ("Softplus", "Log"):
 
         def x(rows: int) -> Floats:

@@ -64,8 +64,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=12)
     parser.add_argument("--placeholder", default="", help="the target's, where a picture belongs in the prompt")
-    asked = parser.parse_args()
-    write(asked.folder, asked.count, asked.placeholder)
+    args = parser.parse_args()
+    write(args.folder, args.count, args.placeholder)
 
 
 if __name__ == "__main__":

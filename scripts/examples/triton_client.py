@@ -47,10 +47,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("prompt")
     parser.add_argument("--address", default="http://localhost:8000")
     parser.add_argument("--max-tokens", type=int, default=64)
-    given = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     last: dict[str, Any] = {}
     try:
-        for response in stream(given.address, given.model, text_input=given.prompt, max_tokens=given.max_tokens):
+        for response in stream(args.address, args.model, text_input=args.prompt, max_tokens=args.max_tokens):
             print(response["text_output"], end="", flush=True)
             last = response
     except (RuntimeError, OSError) as error:

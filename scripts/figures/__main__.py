@@ -20,16 +20,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("measurements", nargs="*", metavar="NAME", help=f"to make again: {', '.join(MEASUREMENTS)}")
     parser.add_argument("--check", action="store_true", help="change nothing")
-    given = parser.parse_args()
-    if unknown := sorted({*given.measurements} - MEASUREMENTS.keys()):
+    args = parser.parse_args()
+    if unknown := sorted({*args.measurements} - MEASUREMENTS.keys()):
         parser.error(f"received {', '.join(unknown)}, expected {' or '.join(MEASUREMENTS)}")
-    if given.check and given.measurements:
+    if args.check and args.measurements:
         parser.error("received --check and measurements, expected one of them")
-    if given.check:
+    if args.check:
         found = list(stale())
         print(*found, sep="\n", end="\n" * bool(found), file=sys.stderr)
         return int(bool(found))
-    for name in given.measurements:
+    for name in args.measurements:
         (FOLDER / f"{name}.json").write_text(json.dumps(measure(name), indent=1) + "\n", encoding="utf-8")
     write()
     return 0

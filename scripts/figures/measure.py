@@ -21,7 +21,7 @@ KEPT = (
     "method", "decoding", "kernels", "threads", "prompts", "max_new_tokens", "repeats", "draft_length", "speedup",
     "decode_speedup", "acceptance_by_depth", "equal_prompts",
 )  # fmt: skip
-"""Keys of the report that stay as they are."""
+"""Keys of the report that figures keep."""
 KEPT_OF_MODES = ("tokens_per_second", "decode_tokens_per_second", "mean_accepted", "mean_draft_length", "rounds")
 
 
@@ -35,7 +35,7 @@ LOOKUP = without_weights("{kind: prompt_lookup, tokens: 8}")
 
 @dataclass(frozen=True)
 class Case:
-    """A bundle to measure: recipe and overridden keys; method and drafts as readers see them."""
+    """A bundle to measure: recipe and overridden keys. label, drafts: cells of the table."""
 
     label: str
     drafts: str
@@ -138,7 +138,7 @@ def inputs(name: str) -> dict[str, str]:
 
 
 def _reduce(report: dict[str, Any]) -> dict[str, Any]:
-    """Return what figures need of a report of `bench`: latencies and quantiles of this machine are left out."""
+    """Return the part of a report of `bench` that figures show, without latencies and quantiles."""
     modes = {mode: {key: report[mode][key] for key in KEPT_OF_MODES} for mode in ("speculative", "autoregressive")}
     return {key: report[key] for key in KEPT} | modes
 

@@ -1,4 +1,4 @@
-"""Train the demo's drafters by their recipes, larger, and print a row for each: python scripts/gpu/drafters.py
+"""Train larger versions of the demo's drafters, and print a row for each: python scripts/gpu/drafters.py
 
 Each gets the same time. A row: what was trained, its steps, and its new tokens a round in chains, the bonus token
 included: simulated over the target's own held-out text, and compiled and run on the processor.
@@ -22,7 +22,7 @@ COMMON = (
 
 @dataclass(frozen=True)
 class Drafter:
-    """recipe: whose training it is; sizes: beside what the recipe says."""
+    """Training of a drafter. recipe: path of the training recipe; sizes: overrides that enlarge the drafter."""
 
     recipe: str
     sizes: tuple[str, ...]
@@ -37,13 +37,13 @@ DRAFTERS = {
 
 
 def settings(kind: str, seconds: float, output: Path) -> list[str]:
-    """Return overrides of the recipe."""
+    """Return the overrides of a drafter's recipe, as KEY=VALUE."""
     own = (f"train.schedule.seconds={seconds}", f"drafter.model={(output / kind).resolve()}")
     return [*COMMON, *DRAFTERS[kind].sizes, *own]
 
 
 def trained(kind: str, seconds: float, output: Path) -> dict[str, object]:
-    """Return the report of its training."""
+    """Train a drafter, and return the report of `speccompile train`."""
     command = [sys.executable, "-m", "speccompile", "train", str(ROOT / DRAFTERS[kind].recipe), "--json", "--restart"]
     command += ["--work", str(output / f"{kind}-work")]
     for each in settings(kind, seconds, output):

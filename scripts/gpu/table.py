@@ -1,4 +1,4 @@
-"""What pytest found on a GPU, as a table: python scripts/gpu/table.py RESULTS.xml
+"""Print pytest's results on a GPU as a table: python scripts/gpu/table.py RESULTS.xml
 
 RESULTS.xml is pytest's JUnit file; figures that tests recorded are its properties.
 """
@@ -57,7 +57,7 @@ def _row(case: ElementTree.Element) -> tuple[str, str, str]:
 
 
 def render(rows: list[tuple[str, str, str]]) -> str:
-    """Return one line a test, in columns, and a last line that counts."""
+    """Return a line for each test, in columns, and a last line with counts."""
     width = max((len(name) for name, _, _ in rows), default=0)
     lines = [f"{name:<{width}}  {result:<7}  {figures}".rstrip() for name, result, figures in rows]
     counts = [f"{sum(result == word for _, result, _ in rows)} {word}" for word in ("passed", "FAILED", "skipped")]
@@ -65,7 +65,7 @@ def render(rows: list[tuple[str, str, str]]) -> str:
 
 
 def main(file: str) -> int:
-    """Print the table. Returns 1 when no test passed: then nothing was shown."""
+    """Print the table. Return 1 if no test passed, 0 otherwise."""
     rows = read_rows(Path(file).read_text(encoding="utf-8"))
     print(*describe_machine(), "", render(rows), sep="\n")
     return 0 if any(result == "passed" for _, result, _ in rows) else 1

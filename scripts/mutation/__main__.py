@@ -22,33 +22,33 @@ from scripts.mutation.trials import Outcome, Trials
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 when all die, 1 when some live, 2 for what cannot be tried."""
-    asked = _parse(arguments)
+    """Return 0 if tests notice all mutants, 1 if some survive, 2 if some cannot be tried."""
+    args = _parse(arguments)
     try:
-        mutants = [each for each in read_mutants() if _matches(each, asked.only)]
+        mutants = [each for each in read_mutants() if _matches(each, args.only)]
         for mutant in mutants:
             mutant.mutated()
     except EntryError as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 2
     if not mutants:
-        print(f"mutants: received --only {asked.only}, which matches none", file=sys.stderr)
+        print(f"mutants: received --only {args.only}, which matches none", file=sys.stderr)
         return 2
-    if asked.list:
+    if args.list:
         for mutant in mutants:
             print(f"{mutant.id:36} {mutant.file}: {mutant.breaks}")
         return 0
     start = perf_counter()
     try:
         with _alone():
-            outcomes = _run(mutants, Trials(WORK / "results"), asked.jobs, again=asked.again)
+            outcomes = _run(mutants, Trials(WORK / "results"), args.jobs, again=args.again)
     except KeyboardInterrupt:
         print("mutants: stopped; what was found is kept", file=sys.stderr)
         return 130
     except CommandError as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 2
-    _tell(mutants, outcomes, perf_counter() - start, as_json=asked.json)
+    _tell(mutants, outcomes, perf_counter() - start, as_json=args.json)
     states = Counter(outcome.state for outcome in outcomes.values())
     return 1 if states["survived"] else 2 if states["broken"] else 0
 
@@ -64,10 +64,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="also those of which an earlier run knows the end")
     parser.add_argument("--list", action="store_true", help="say what there is, and try nothing")
     parser.add_argument("--json", action="store_true", help="tell the results as JSON")
-    asked = parser.parse_args(arguments)
-    if asked.jobs < 1:
-        parser.error(f"--jobs: received {asked.jobs}, expected 1 or more")
-    return asked
+    args = parser.parse_args(arguments)
+    if args.jobs < 1:
+        parser.error(f"--jobs: received {args.jobs}, expected 1 or more")
+    return args
 
 
 def _matches(mutant: Mutant, pattern: str | None) -> bool:
@@ -76,7 +76,7 @@ def _matches(mutant: Mutant, pattern: str | None) -> bool:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Hold the lock of this checkout's one run; SIGTERM ends it as Ctrl-C does."""
+    """Hold the lock that allows one run in a checkout. SIGTERM ends the run as Ctrl-C does."""
     WORK.mkdir(parents=True, exist_ok=True)
 
     def stop(*_: object) -> None:
@@ -95,7 +95,7 @@ def _alone() -> Iterator[None]:
 
 
 def _run(mutants: Sequence[Mutant], trials: Trials, jobs: int, *, again: bool) -> dict[str, Outcome]:
-    """Try all of which nothing is known. One lane compiles, as each would have to compile everything once."""
+    """Try all mutants without a known result. Only one lane compiles C++: each such lane compiles all of it once."""
     outcomes = {} if again else {each.id: known for each in mutants if (known := trials.known(each))}
     left = [each for each in mutants if each.id not in outcomes]
     native, python = ([each for each in left if each.is_native is wanted] for wanted in (True, False))

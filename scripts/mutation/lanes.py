@@ -1,7 +1,7 @@
-"""Copies of the checkout in which mistakes are made: one for each trial at a time, and never the checkout itself.
+"""Lanes: copies of the checkout, in which mutants are tried in turn. The checkout itself is never changed.
 
-They lie in build/mutants, which git ignores. Those of Python go when the run ends; where something is compiled the copy
-stays, so that the next run compiles what has changed. What a killed run has left is made good by the next.
+They lie in build/mutants, which git ignores. Copies for Python are removed when the run ends; the copy in which C++ is
+compiled stays, so that the next run compiles changed files only. `prepare` also repairs a copy that a killed run left.
 """
 
 import os
@@ -20,26 +20,26 @@ WORK = ROOT / "build" / "mutants"
 PACKAGE = "speccompile/native"
 KERNELS = "libspeccompile_kernels"
 STOPPED = threading.Event()
-"""Set when the run ends early: nothing new is begun."""
+"""Set when the run ends early: no further command is started."""
 
 _running: set[int] = set()
 _guard = threading.Lock()
 
 
 class CommandError(Exception):
-    """A command that had to succeed, with the end of what it said."""
+    """A required command failed. Its message is the end of the command's output."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a command has left. code: its exit status, None where it was stopped after its time."""
+    """Result of a command. code: its exit status, None if it reached its time limit; said: its output."""
 
     code: int | None
     said: str
 
 
 def run(command: list[str], folder: Path, environment: dict[str, str], seconds: float | None = None) -> Done:
-    """Run a command with all that it starts, and end all of it."""
+    """Run a command, and kill its process group at the end or after `seconds`."""
     with _guard:
         if STOPPED.is_set():
             raise KeyboardInterrupt
@@ -64,7 +64,7 @@ def run(command: list[str], folder: Path, environment: dict[str, str], seconds: 
 
 
 def stop_all() -> None:
-    """Kill what is running, and let nothing begin."""
+    """Kill all running commands, and start no others."""
     with _guard:
         STOPPED.set()
         for group in _running:
@@ -78,7 +78,7 @@ def _kill(group: int) -> None:
 
 @dataclass
 class Lane:
-    """One copy. cores: for what runs in it."""
+    """One copy. cores: number of cores that its commands use."""
 
     folder: Path
     cores: int
@@ -91,7 +91,7 @@ class Lane:
         return self.folder.with_name(f"{self.folder.name}-build")
 
     def environment(self) -> dict[str, str]:
-        """Return the variables with which its own package is found first."""
+        """Return environment variables with which Python imports the copy's package."""
         own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "SPECCOMPILE_"))}
         more = {"PYTHONPATH": str(self.folder), "OMP_NUM_THREADS": str(self.cores)}
         return own | more | ({"SPECCOMPILE_NATIVE_BUILD": str(self.build)} if self.is_native else {})
@@ -119,22 +119,22 @@ class Lane:
             raise CommandError(f"received speccompile from {found.said.strip()}, expected the copy in {self.folder}")
 
     def put(self, mutant: Mutant) -> None:
-        """Make the mistake."""
+        """Write a mutant into the copy."""
         self._write(mutant.file, mutant.mutated(self.folder))
 
     def restore(self, mutant: Mutant, text: str) -> None:
-        """Take it back."""
+        """Write the original text of a mutant's file again."""
         self._write(mutant.file, text)
 
     def _write(self, name: str, text: str) -> None:
         path = self.folder / name
         path.write_text(text)
-        # Compiled code is known by the source's size and second: both may be the same.
+        # Python compares a compiled module with the source's size and mtime in seconds: both may be equal.
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
             compiled.unlink()
 
     def compile(self) -> None:
-        """Compile the copy, and put its kernels where the package looks for them. Raises CommandError."""
+        """Compile the copy, and copy its kernels into its package. Raise CommandError."""
         from speccompile.native import packaging
 
         try:
@@ -157,7 +157,7 @@ class Lane:
             raise CommandError("\n".join(done.said.splitlines()[-20:]))
 
     def remove(self) -> None:
-        """Remove the copy, but for one that compiles."""
+        """Remove the copy unless C++ is compiled in it."""
         if not self.is_native:
             shutil.rmtree(self.folder, ignore_errors=True)
 

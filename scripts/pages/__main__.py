@@ -21,13 +21,13 @@ PAGES = {
     "environment.md": environment.page,
     "errors.md": error_catalogue.render,
 }
-"""Pages that are made whole."""
+"""Page -> function that makes all of it."""
 BY_HAND = {"support.md": support.SECTIONS, "http.md": {"metrics": metrics.table}}
-"""Pages of which only tables are made."""
+"""Page written by hand -> its generated tables."""
 
 
 def pages(reference: Path = REFERENCE) -> dict[str, str]:
-    """Return file of the folder `reference` -> its text, as the code says it. The folder has the pages by hand."""
+    """Return file name -> text of all pages. reference: folder of the pages that are written by hand."""
     found = {name: make() for name, make in PAGES.items()}
     for page, sections in BY_HAND.items():
         found[page] = (reference / page).read_text(encoding="utf-8")
@@ -37,7 +37,7 @@ def pages(reference: Path = REFERENCE) -> dict[str, str]:
 
 
 def main(arguments: list[str], reference: Path = REFERENCE) -> int:
-    """Return 1 where the pages are checked, and one is stale."""
+    """Write stale pages and return 0; with --check, return 1 if one is stale."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args(arguments).check

@@ -1,4 +1,4 @@
-"""docs/reference/environment.md: environment variables, from a table that must name those of the code."""
+"""Render docs/reference/environment.md from a table. Its names must be those of the code."""
 
 import re
 import tomllib
@@ -8,7 +8,7 @@ TABLE = Path(__file__).with_name("environment.toml")
 PACKAGE = Path(__file__).resolve().parents[2] / "speccompile"
 NAME = re.compile(r'"(SPECCOMPILE_[A-Z_]*[A-Z])"')
 NO_VARIABLE = {"SPECCOMPILE_H"}
-"""Texts in quotes of this form that name something else."""
+"""Strings of this form that are not environment variables."""
 
 HEAD = """# Environment variables
 
@@ -35,7 +35,7 @@ def page() -> str:
 
 
 def named() -> set[str]:
-    """Return the variables that the sources name, in Python or C++."""
+    """Return the names of variables in the sources, Python and C++."""
     sources = [path for kind in ("*.py", "*.cpp", "*.h") for path in PACKAGE.rglob(kind)]
     texts = (path.read_text(encoding="utf-8") for path in sources if "installed" not in path.parts)
     return {name for text in texts for name in NAME.findall(text)} - NO_VARIABLE

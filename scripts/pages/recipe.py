@@ -75,7 +75,7 @@ def _chapter(title: str, keys: Iterable[str], defaults: dict[str, str]) -> Itera
 
 
 def _known() -> list[str]:
-    """Return keys of the schema. Raise ValueError if the meanings are of others."""
+    """Return the keys of the schema. Raise ValueError unless the table of meanings has the same keys."""
     keys = key_paths()
     if wrong := {*keys} ^ {*MEANING}:
         raise ValueError(f"{MEANINGS}: received other keys than the schema's: {', '.join(sorted(wrong))}")
@@ -95,7 +95,7 @@ def _defaults(recipe: Path) -> dict[str, str]:
     """Return key -> the value that `speccompile plan` decides by default."""
     printed = CliRunner().invoke(command, [str(recipe)], catch_exceptions=False).stdout
     found = re.findall(r"^([a-z]\S*?) {2,}(\S.*?) {2,}default$", printed, re.MULTILINE)
-    # Behind a parenthesis stands a remark about this machine or model.
+    # A parenthesis is a remark about this machine or model.
     return {key.replace(".0.", "."): value.partition(" (")[0] for key, value in found if not value.startswith("(")}
 
 

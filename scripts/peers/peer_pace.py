@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """AMD PACE in bfloat16, its only precision without calibration: for processors with AVX512-BF16.
 
-Its cache is the kind that its server has by default. Its time to the first token is that of its streamer's first call
-after the prompt.
+The kind of cache is its server's default. The time to the first token ends at the second call of its streamer: the
+first call has the prompt.
 """
 
 from pathlib import Path
@@ -45,7 +45,7 @@ class Session:
 
 
 def _watch() -> Any:
-    """Return a streamer that keeps when it was called: first with the prompt, then with each token."""
+    """Return a streamer that records the times of its calls: with the prompt, then with each token."""
     from transformers import TextStreamer
 
     class Watch(TextStreamer):

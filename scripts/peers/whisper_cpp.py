@@ -56,7 +56,7 @@ def renamed(name: str) -> str:
 
 
 def tensor(name: str, weight: Any, precision: str) -> bytes:
-    """Return a tensor with its head: sizes from the last axis on."""
+    """Return a tensor in ggml's format: header with the sizes from the last axis on, name, data."""
     if name.endswith(("conv1.bias", "conv2.bias")):
         weight = weight.reshape(-1, 1)
     is_table = name.endswith("positional_embedding")
@@ -70,7 +70,7 @@ def tensor(name: str, weight: Any, precision: str) -> bytes:
 
 
 def quantized(weight: Any) -> bytes:
-    """Return blocks of 32 numbers: a scale in float16, and codes."""
+    """Quantize a weight to Q8_0: blocks of a float16 scale and 32 int8 codes."""
     blocks = weight.reshape(-1, BLOCK)
     scales = np.abs(blocks).max(1, keepdims=True) / 127
     codes = np.round(blocks / np.where(scales == 0, 1, scales)).astype(np.int8)
@@ -80,8 +80,8 @@ def quantized(weight: Any) -> bytes:
 
 
 def run(model: Path, prompt: list[int], never: int, count: int) -> dict[str, Any]:
-    """Return the time of the first token, the speed of `count` greedy ones behind it, and the tokens, on one thread.
-    never: a token that is not written."""
+    """Return the time to the first token, the tokens per second after it, and `count` greedy tokens, on one thread.
+    never: a suppressed token."""
     library = load()
     context = library.whisper_init_from_file(str(model).encode())
     size = library.whisper_n_vocab(context)

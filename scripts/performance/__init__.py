@@ -1,1 +1,1 @@
-"""Measure the kernels for scripts/perf: times beside their bounds, instructions beside those of before."""
+"""Measure the kernels for scripts/perf: times against lower bounds, and instruction counts against recorded ones."""

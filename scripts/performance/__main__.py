@@ -37,28 +37,28 @@ def main() -> int:
     attention.add_argument("--seconds", type=float, default=2, help="of measuring each shape")
     counts = parts.add_parser("instructions", help="1 where a product takes over 8 %% more than was written down")
     counts.add_argument("--write", action="store_true", help=f"write the counts into {HISTORY.name}")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     try:
-        if asked.part == "roofline":
-            measured = measure_roofline(compiled(), asked.path, asked.seconds)
-            print(as_json(measured) if asked.json else table(measured))
+        if args.part == "roofline":
+            measured = measure_roofline(compiled(), args.path, args.seconds)
+            print(as_json(measured) if args.json else table(measured))
             return 0
-        if asked.part == "attention":
-            return _attention(asked)
-        return _instructions(write=asked.write)
+        if args.part == "attention":
+            return _attention(args)
+        return _instructions(write=args.write)
     except PerfError as error:
         print(f"perf: {error}", file=sys.stderr)
         return 2
 
 
-def _attention(asked: argparse.Namespace) -> int:
+def _attention(args: argparse.Namespace) -> int:
     program = compiled("attention_times")
     shapes = [
-        Shape(context, window, asked.heads, groups, asked.width)
-        for groups in asked.groups for context in asked.context for window in asked.window
+        Shape(context, window, args.heads, groups, args.width)
+        for groups in args.groups for context in args.context for window in args.window
     ]  # fmt: skip
-    measured = {shape: measure_attention(program, asked.path, shape, asked.seconds) for shape in shapes}
-    print(f"{processor()['name']}, {asked.path} path, one thread")
+    measured = {shape: measure_attention(program, args.path, shape, args.seconds) for shape in shapes}
+    print(f"{processor()['name']}, {args.path} path, one thread")
     print(attention_table(measured))
     return 0
 

@@ -1,4 +1,4 @@
-"""Counts of the kernels' instructions, by valgrind: they depend on the compiler and the path alone."""
+"""Instruction counts of the kernels by valgrind. They depend on the compiler and the kernel path alone."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from scripts.performance.program import HERE, PerfError
 
 HISTORY = HERE / "instructions.toml"
 TOLERANCE = 0.08
-# Of one function, in two ways: callgrind keeps one option for each pattern.
+# Two patterns of one function: callgrind keeps only one option for each pattern.
 COLLECTED, DUMPED = "*measured_call*", "(anonymous namespace)::measured_call*"
 PATHS = ("avx2", "scalar")
 """Paths whose instructions valgrind knows."""
@@ -88,7 +88,7 @@ def compiler() -> str:
 
 
 def read_history(name: str) -> dict[Key, Count]:
-    """Return the recorded counts of a compiler; none for one that is not known."""
+    """Return the recorded counts of a compiler, {} for an unknown one."""
     if not HISTORY.is_file():
         return {}
     rows = tomllib.loads(HISTORY.read_text(encoding="utf-8")).get(name, [])
@@ -96,7 +96,7 @@ def read_history(name: str) -> dict[Key, Count]:
 
 
 def write_history(name: str, counts: dict[Key, Count]) -> None:
-    """Write the counts of a compiler down, beside those of others."""
+    """Record the counts of a compiler; those of other compilers stay."""
     others = tomllib.loads(HISTORY.read_text(encoding="utf-8")) if HISTORY.is_file() else {}
     others[name] = [
         dict(zip(("path", "precision", "window"), key, strict=True)) | asdict(count) for key, count in counts.items()
@@ -111,7 +111,7 @@ def write_history(name: str, counts: dict[Key, Count]) -> None:
 
 
 def grown(before: dict[Key, Count], now: dict[Key, Count]) -> list[Grown]:
-    """Return what takes more than 8 % more instructions or bytes than before, or was not known."""
+    """Return the counts with over 8 % more instructions or bytes than before, and those without a record."""
 
     def is_grown(old: Count | None, new: Count) -> bool:
         if old is None:

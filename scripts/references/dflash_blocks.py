@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Compare DFlash, DFlash2 and DSpark heads with the libraries that train them: their own folders, their own numbers.
+"""Compare DFlash, DFlash2 and DSpark heads with the libraries that train them.
 
     python -m venv FOLDER && FOLDER/bin/pip install -e . openai datasets
     FOLDER/bin/pip install --no-deps dflash==0.1.0 specforge==0.2.0            # z-lab's, and SpecForge
     FOLDER/bin/pip install --no-deps speculators==0.9.0 hs-connectors==0.9.0   # it declares an older transformers
     FOLDER/bin/python scripts/references/dflash_blocks.py                      # exit code 1 where the logits differ
 
-Heads with random weights are saved by a library and read as a recipe would. Its logits of a block behind a random text,
-given some drafts, are compared with those of the family's reference, and of its module as the graph is made of it,
-which reads the text in several rounds. Of DSpark's heads, so is how sure they are of each draft.
+A library saves a head with random weights, and a recipe reads it. The library's logits of a block after a random text,
+given some drafts, are compared with those of our reference, and of the torch module that is traced into the graph,
+which reads the text in several rounds. For DSpark, the confidence of each draft is compared as well.
 """
 
 import sys
@@ -72,8 +72,8 @@ class Case(NamedTuple):
 
 
 Said = Callable[[Case], tuple[Tensor, Tensor]]
-"""What a library makes of a case: logits over its own tokens [slots, Vd], or DFlash2's tokens [slots]; and of DSpark's
-heads how sure it is of each draft [slots, 1], of others nothing."""
+"""Function of a library: logits over its own tokens float32 [slots, Vd], or DFlash2's tokens int64 [slots]; and
+DSpark's confidence of each draft [slots, 1], NOTHING for other heads."""
 
 
 def main() -> int:
@@ -92,7 +92,7 @@ def main() -> int:
 
 
 def _heads(target: Model) -> Iterator[tuple[str, str, Model, Said]]:
-    """Yield name, drafter.kind, the library's model, and what it says."""
+    """Yield name, drafter.kind, the library's model, and its function."""
     for layers, causal in ((FULL, None), (SLIDING, None), (SLIDING, False), (SLIDING, True), (FULL, True)):
         for more in ({}, {"input_embedding_scale": 2.0, "output_multiplier": 0.5, "final_logit_softcapping": 3.0}):
             model = _zlab(DFlashDraftModel, layers, causal=causal, **more)
@@ -238,7 +238,7 @@ def _of_speculator(model: Any, case: Case) -> tuple[Tensor, Tensor]:
 
 
 def _compare(folder: Path, kind: str, target: Model, model: Model, said: Said) -> float:
-    """Return the largest difference from what the library says, as a part of its largest logit."""
+    """Return the largest difference from the library's logits, relative to its largest logit."""
     target.save_pretrained(folder / "target")
     model.save_pretrained(folder / "head")
     models = f"target: {{model: target}}\ndrafter: {{kind: {kind}, model: head}}"
@@ -264,7 +264,7 @@ def _compare(folder: Path, kind: str, target: Model, model: Model, said: Said) -
 
 
 def _found(site: DrafterContext, kind: str, case: Case) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield what the reference says, and the module, over the target's tokens."""
+    """Yield the logits over the target's tokens, and confidences, of the reference and of the module."""
     known, reference = [*[0] * TEXT, BONUS], module_of(kind, "reference")
     fed = DrafterInputs(known, case.features.numpy(), known[1:])
     sure = reference.confidences(site)(fed, case.drafts)[:, None] if kind == "dspark" else NOTHING

@@ -1,4 +1,4 @@
-"""What a tool is asked for, and what it gives."""
+"""Input and output of the tools that measure a server."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Job:
-    """`requests` requests by `users` at once, of `tokens` new tokens each. prompts: lines of JSON with `prompt` and
-    `output_tokens_count`; tokenizer: a folder; scratch: where files may be left."""
+    """Load of a server: `requests` requests of `tokens` new tokens each, by `users` concurrent clients. prompts: file
+    of JSON lines with `prompt` and `output_tokens_count`; tokenizer: its folder; scratch: for temporary files."""
 
     address: str
     tokenizer: Path
@@ -20,9 +20,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Figures:
-    """Times in milliseconds. token: for each behind the first. tokens: mean length of an answer.
-
-    spec: what the tool says of speculation, if anything.
+    """Times in milliseconds. first_token: time to first token; token: time per output token after the first; tokens:
+    mean tokens of an answer. spec: figures of speculative decoding, if the tool reports any.
     """
 
     requests_per_second: float

@@ -4,10 +4,10 @@
     peers/openvino/bin/python scripts/serving/openvino_engine.py convert MODEL FOLDER
     peers/openvino/bin/python scripts/serving/openvino_engine.py serve FOLDER --port N --rows N --threads N
 
-It runs in the environment that `scripts/peers/setup` makes, and stands in for that server, which comes as a container.
-It is not that server: of HTTP it has no more than streams of /v1/completions. The settings are that server's defaults:
-shared prefixes stay cached, 256 tokens in a step, keys and values in the processor's default precision. `convert`
-writes the model in 4 bits in groups of 128, its head too: the fewest bytes of the forms that scripts/peers/run.py has.
+It runs in the environment that `scripts/peers/setup` makes, and replaces OpenVINO Model Server, which comes as a
+container. It offers streams of /v1/completions only. The settings are that server's defaults: prefix caching, 256
+tokens in a step, keys and values in the processor's default precision. `convert` writes the model in 4 bits with groups
+of 128, its head too: the smallest of the formats of scripts/peers/run.py.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def opened(folder: Path, rows: int, threads: int) -> tuple[Any, Any]:
 
 
 def generation_config(library: Any, tokens: int) -> Any:
-    """Return the options of a greedy request for so many tokens."""
+    """Return the generation config of a greedy request for `tokens` new tokens."""
     config = library.GenerationConfig()
     config.max_new_tokens, config.ignore_eos, config.do_sample = tokens, True, False
     config.apply_chat_template = False
@@ -54,7 +54,7 @@ class Engine:
         threading.Thread(target=self._run, daemon=True).start()
 
     def tokens(self, prompt: str, most: int) -> Iterator[tuple[int, str]]:
-        """Return the tokens that come together, as their number and their text."""
+        """Yield the number and the text of tokens that arrive together."""
         config, given = generation_config(self._library, most), SimpleQueue[list[int] | None]()
         with self._changed:
             self._asked.append((self._pipeline.add_request(next(self._numbers), prompt, config), given))
@@ -81,7 +81,7 @@ class Engine:
 
 
 def handler(engine: Engine) -> type[BaseHTTPRequestHandler]:
-    """Return what answers a connection: /health, and streams of completions."""
+    """Return the request handler: /health, and streams of /v1/completions."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -110,7 +110,7 @@ def handler(engine: Engine) -> type[BaseHTTPRequestHandler]:
 
 
 class Server(ThreadingHTTPServer):
-    """Takes as many connections at once as load.py opens."""
+    """Server with a queue that is long enough for the connections of load.py."""
 
     request_queue_size = 256
     daemon_threads = True
@@ -125,14 +125,14 @@ def main() -> None:
         each.add_argument("folder", type=Path, help="of the converted model")
     for name in ("--port", "--rows", "--threads"):
         serving.add_argument(name, type=int, required=True)
-    given = parser.parse_args()
-    if given.command == "serve":
-        engine = Engine(given.folder, given.rows, given.threads)
-        Server(("127.0.0.1", given.port), handler(engine)).serve_forever()
+    args = parser.parse_args()
+    if args.command == "serve":
+        engine = Engine(args.folder, args.rows, args.threads)
+        Server(("127.0.0.1", args.port), handler(engine)).serve_forever()
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "peers"))
     from peer_openvino import FORMS, prepare_with_tokenizer
 
-    prepare_with_tokenizer(given.model, given.folder, FORMS[FORM])
+    prepare_with_tokenizer(args.model, args.folder, FORMS[FORM])
 
 
 if __name__ == "__main__":

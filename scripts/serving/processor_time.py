@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Ask a scheduler for what load.py's users ask a server for, in processor time of one thread: means something on a
-busy machine as well.
+"""Measure schedulers under the load of load.py in processor time of one thread, which is valid on a busy machine too.
 
     .venv/bin/python scripts/serving/processor_time.py build/demo --users 16
     peers/openvino/bin/python scripts/serving/processor_time.py FOLDER --openvino --users 16
@@ -23,12 +22,12 @@ from time import process_time
 from typing import Any
 
 Poll = Callable[[], tuple[int, bool]]
-"""Return how many tokens have come, and whether the last of them has."""
+"""Function that returns the number of new tokens since its last call, and whether the request has ended."""
 
 
 @dataclass(eq=False)
 class Asked:
-    """One request: when it came, when its tokens came, and how many."""
+    """A request: its start, the times at which tokens came, and their number."""
 
     poll: Poll
     start: float
@@ -36,7 +35,7 @@ class Asked:
     tokens: int = 0
 
     def read(self, now: float) -> bool:
-        """Note what has come until now. Return whether it has ended."""
+        """Record the tokens that have come until `now`. Return whether the request has ended."""
         tokens, ended = self.poll()
         if tokens:
             self.times.append(now)
@@ -44,19 +43,19 @@ class Asked:
         return ended
 
 
-def ours(given: argparse.Namespace) -> tuple[Callable[[str], Poll], Callable[[], None]]:
-    """Return what submits a prompt to a bundle's scheduler, and what makes a step."""
+def ours(args: argparse.Namespace) -> tuple[Callable[[str], Poll], Callable[[], None]]:
+    """Return functions that submit a prompt to a bundle's scheduler, and that run one step of it."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from speccompile import Bundle
     from speccompile.serving.scheduler import Limits, SessionFolder
     from speccompile.serving.scheduler.scheduler import Scheduler
 
-    bundle = Bundle.open(given.folder, threads=1)
-    sessions = SessionFolder(Path(tempfile.mkdtemp())) if given.keep_texts else None
-    scheduler = Scheduler(bundle, Limits(requests=given.users), clock=process_time, sessions=sessions)
+    bundle = Bundle.open(args.folder, threads=1)
+    sessions = SessionFolder(Path(tempfile.mkdtemp())) if args.keep_texts else None
+    scheduler = Scheduler(bundle, Limits(requests=args.users), clock=process_time, sessions=sessions)
 
     def submit(prompt: str) -> Poll:
-        request = scheduler.submit(prompt, max_new_tokens=given.tokens, ignore_eos=True, autoregressive=True)
+        request = scheduler.submit(prompt, max_new_tokens=args.tokens, ignore_eos=True, autoregressive=True)
 
         def poll() -> tuple[int, bool]:
             tokens = 0
@@ -72,15 +71,15 @@ def ours(given: argparse.Namespace) -> tuple[Callable[[str], Poll], Callable[[],
     return submit, scheduler.step
 
 
-def openvino(given: argparse.Namespace) -> tuple[Callable[[str], Poll], Callable[[], None]]:
-    """Return the same of OpenVINO GenAI's pipeline."""
+def openvino(args: argparse.Namespace) -> tuple[Callable[[str], Poll], Callable[[], None]]:
+    """Return the same functions for OpenVINO GenAI's pipeline."""
     from openvino_engine import generation_config, opened
 
-    library, pipeline = opened(given.folder, given.users, 1)
+    library, pipeline = opened(args.folder, args.users, 1)
     numbers = count()
 
     def submit(prompt: str) -> Poll:
-        handle: Any = pipeline.add_request(next(numbers), prompt, generation_config(library, given.tokens))
+        handle: Any = pipeline.add_request(next(numbers), prompt, generation_config(library, args.tokens))
 
         def poll() -> tuple[int, bool]:
             tokens = 0
@@ -101,17 +100,17 @@ def main() -> None:
     parser.add_argument("--prompts", type=Path, default=Path("recipes/demo/prompts.jsonl"))
     for name, default in (("--users", 16), ("--requests", 48), ("--tokens", 48)):
         parser.add_argument(name, type=int, default=default)
-    given = parser.parse_args()
-    lines = given.prompts.read_text(encoding="utf-8").splitlines()
+    args = parser.parse_args()
+    lines = args.prompts.read_text(encoding="utf-8").splitlines()
     prompts = [json.loads(line)["prompt"] for line in lines if line]
-    submit, step = (openvino if given.openvino else ours)(given)
-    numbers = iter(range(given.requests))
+    submit, step = (openvino if args.openvino else ours)(args)
+    numbers = iter(range(args.requests))
 
     def asked(users: int, now: float) -> list[Asked]:
         return [Asked(submit(prompts[number % len(prompts)]), now) for number in islice(numbers, users)]
 
     begin, ended = process_time(), list[Asked]()
-    live = asked(given.users, begin)
+    live = asked(args.users, begin)
     while live:
         step()
         now = process_time()
@@ -119,11 +118,11 @@ def main() -> None:
         ended += over
         live = [each for each in live if each not in over] + asked(len(over), now)
     seconds = process_time() - begin
-    assert all(each.tokens == given.tokens for each in ended), "an answer is not as long as asked for"
+    assert all(each.tokens == args.tokens for each in ended), "an answer is not as long as asked for"
     firsts = [1000 * (each.times[0] - each.start) for each in ended]
-    gaps = [1000 * (each.times[-1] - each.times[0]) / max(1, given.tokens - 1) for each in ended]
+    gaps = [1000 * (each.times[-1] - each.times[0]) / max(1, args.tokens - 1) for each in ended]
     first, gap = (quantiles(values, n=20, method="inclusive") for values in (firsts, gaps))
-    print(f"{given.requests / seconds:.2f} requests/s  first token {first[9]:.0f} (p95 {first[18]:.0f})"
+    print(f"{args.requests / seconds:.2f} requests/s  first token {first[9]:.0f} (p95 {first[18]:.0f})"
           f"  each token {gap[9]:.1f} (p95 {gap[18]:.1f})")  # fmt: skip
 
 

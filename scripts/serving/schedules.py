@@ -30,16 +30,16 @@ def main() -> None:
     parser.add_argument("--schedules", type=int, default=20)
     parser.add_argument("--requests", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    opened = ((path.name, Bundle.open(path, threads=1)) for path in given.bundles)
+    args = parser.parse_args()
+    opened = ((path.name, Bundle.open(path, threads=1)) for path in args.bundles)
     print(f"{'bundle':44} {'schedules':>9} {'sequences':>9} {'tokens':>7} {'reused':>7} {'seconds':>8}")
-    for name, bundle in chain(opened, tiny(given.tiny, given.only) if given.tiny else ()):
+    for name, bundle in chain(opened, tiny(args.tiny, args.only) if args.tiny else ()):
         start, alone, found = time.perf_counter(), Alone(bundle), []
-        for seed in range(given.seed, given.seed + given.schedules):
-            found += play(bundle, seed, given.requests, alone)
+        for seed in range(args.seed, args.seed + args.schedules):
+            found += play(bundle, seed, args.requests, alone)
         tokens, reused = sum(len(each.token_ids) for each in found), sum(each.cached_tokens for each in found)
         seconds = time.perf_counter() - start
-        print(f"{name:44} {given.schedules:9} {len(found):9} {tokens:7} {reused:7} {seconds:8.1f}", flush=True)
+        print(f"{name:44} {args.schedules:9} {len(found):9} {tokens:7} {reused:7} {seconds:8.1f}", flush=True)
 
 
 def tiny(folder: Path, only: str) -> Iterator[tuple[str, Bundle]]:

@@ -43,10 +43,10 @@ WEIGHTS = {"whole": 4, "stream": 4, "slow": 1, "hang up": 2, "bad json": 1, "ran
 
 
 class Soak:
-    """Counts of one server's life. wrong: what must not have been, in words."""
+    """Random clients of one server, and counts of their answers. wrong: descriptions of all failures."""
 
     def __init__(self, address: str, right: dict[str, str], seed: int) -> None:
-        """right: prompt -> its text."""
+        """right: prompt -> its expected text."""
         self.client = httpx2.AsyncClient(base_url=address, timeout=600, limits=httpx2.Limits(max_connections=None))
         self.right, self.random = right, random.Random(seed)
         self.statuses: Counter[str] = Counter()
@@ -55,7 +55,7 @@ class Soak:
         self.wrong: list[str] = []
 
     async def ask(self, kind: str) -> None:
-        """Run one client of a kind, to its end."""
+        """Run one client of a kind until it ends."""
         self.asked += 1
         self.flying += 1
         prompt = self.random.choice(list(self.right))
@@ -121,7 +121,7 @@ class Soak:
             self.wrong.append(f"a wrong text behind {prompt[:40]!r}: {text[:80]!r}")
 
     async def run(self, seconds: float, users: int, memory: list[int], process: int) -> None:
-        """Run a number of clients at a time, and bursts."""
+        """Run `users` concurrent clients and bursts for some seconds. memory: gets the server's bytes at every rest."""
         end = time.monotonic() + seconds
 
         async def user() -> None:
@@ -152,7 +152,7 @@ class Soak:
         await self._settled()
 
     async def _settled(self) -> None:
-        """Check that no row is still taken when all clients have gone."""
+        """Check that no batch slot is taken after all clients have left."""
         counts = list[str]()
         for _ in range(100):
             lines = (await self.client.get("/metrics")).text.splitlines()
@@ -168,13 +168,13 @@ def _body(prompt: str) -> dict[str, object]:
 
 
 def anonymous(process: int) -> int:
-    """Return bytes of a process's own memory."""
+    """Return the bytes of a process's anonymous memory."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
 async def soak(server: Server, right: dict[str, str], arguments: argparse.Namespace) -> dict[str, object]:
-    """Return the figures of one server's life."""
+    """Return the figures of one run on a server."""
     run, memory = Soak(server.address, right, arguments.seed), list[int]()
     await run.run(60 * arguments.minutes, arguments.users, memory, server.process.pid)
     third = len(memory) // 3
@@ -190,7 +190,7 @@ async def soak(server: Server, right: dict[str, str], arguments: argparse.Namesp
 
 
 async def killed(server: Server, right: dict[str, str], seed: int) -> dict[str, object]:
-    """Kill a server under load: what it had answered was right, and what was in flight is told to its clients."""
+    """Kill a server under load. Check that its answers so far are right, and that other clients get an error."""
     run = Soak(server.address, right, seed)
     clients = [asyncio.create_task(run.ask(kind)) for kind in ("whole", "stream") * 20]
     while run.answered < len(clients) // 4:

@@ -1,4 +1,4 @@
-"""guidellm, as a client of a server."""
+"""Measure a server with GuideLLM."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A client of our own: needs no environment, and takes no processor time from a server beside it but for reading."""
+"""Measure a server with a minimal client, which needs no environment and little processor time."""
 
 import asyncio
 import json

@@ -21,7 +21,7 @@ from speccompile.contract import (
 )
 
 STORED_KINDS = {*CACHED_KINDS, *(kind + SCALE_SUFFIX for kind in CACHED_KINDS)}
-"""Parts of the names of buffers that hold keys and values of a text, or their scales."""
+"""Words in the names of buffers that hold keys and values of a sequence, or their scales."""
 QUANTIZED_KINDS = (*CACHED_KINDS, *CROSS_KINDS)
 """Kinds of states that a quantized cache holds as codes and scales: those of a text and those of a source."""
 
@@ -40,19 +40,19 @@ def code_bits(dtype: str, name: str) -> int:
 
 
 def caches_in(dtype: str) -> str:
-    """Return caches of a dtype in words, for messages."""
+    """Name caches of a dtype in messages, such as "int8 caches"."""
     return f"caches of {dtype}" if dtype == INT4_VALUES else f"{dtype} caches"
 
 
 def has_codes(dtype: str) -> bool:
-    """Return whether neutral graphs hold caches of this dtype as codes and scales. Those of fp8 hold floats that are
-    rounded to it, and the lowering for GPUs stores them in bytes."""
+    """Return whether neutral graphs hold caches of this dtype as codes and scales. fp8 caches have no scales: neutral
+    graphs hold them as rounded floats, and the lowering for GPUs stores them in bytes."""
     return dtype not in (FLOAT_CACHE, FP8_CACHE)
 
 
 def code_widths(width: int, bits: int) -> tuple[int, int]:
-    """Return the bytes of the codes of a row of this width, and the number of its scales: one; of 4 bits also the row's
-    least number."""
+    """Return the bytes of a row's codes, and the number of its scales. Rows in 4 bits have two: the scale and the
+    smallest value."""
     return (width, 1) if bits == 8 else (width // 2, 2)
 
 
@@ -67,7 +67,7 @@ def cache_dtype(graphs: Iterable[Graph], part: str) -> str:
 
 
 def cache_token_bytes(graphs: Iterable[Graph], part: str) -> int:
-    """Return the bytes of a token's keys and values, scales included, in the caches of a component that graphs read."""
+    """Return the bytes of one token's keys and values, scales included, in all caches of a component."""
     states = {tensor.buffer: tensor for graph in graphs for tensor in graph.inputs if tensor.role == "state"}
     own = (name for name in states if name.startswith(f"{part}.") and STORED_KINDS & {*name.split(".")})
     return sum(_row_bytes(states[name]) for name in own)
@@ -78,9 +78,9 @@ def _row_bytes(cache: Tensor) -> int:
     return DTYPES[cache.dtype].bytes * int(cache.shape[1]) * int(cache.shape[3])
 
 
-def longest_text(graphs: Iterable[Graph], manifest: Manifest, memory: float) -> int | None:
-    """Return the number of tokens of the longest text of one batch slot whose caches fit a memory in bytes, 0 if none
-    does; None if any does: rings have as many rows for each. graphs: an engine's."""
+def max_cached_tokens(graphs: Iterable[Graph], manifest: Manifest, memory: float) -> int | None:
+    """Return the maximum tokens of a sequence in one batch slot whose caches fit `memory` bytes. Return None for no
+    maximum: all caches are rings, whose size does not depend on the sequence. graphs: of one engine."""
     states = {tensor.buffer: tensor for graph in graphs for tensor in graph.inputs if tensor.role == "state"}
     token, fixed = 0, 0
     for name, tensor in states.items():
@@ -98,29 +98,29 @@ def longest_text(graphs: Iterable[Graph], manifest: Manifest, memory: float) -> 
 
 
 GIGABYTE = 1e9
-"""Unit in which people say for which memory plans and descriptions show the longest text: one of it by default."""
+"""Bytes."""
 
 
-def words_of_longest(tokens: int | None) -> str:
-    """Return the longest text that fits, in words."""
+def format_max_tokens(tokens: int | None) -> str:
+    """Format the result of `max_cached_tokens`."""
     return "any" if tokens is None else f"{tokens} tokens"
 
 
 def context_of(manifest: Manifest, gigabytes: float) -> dict[str, int | None]:
-    """Return the bytes of a token in all caches of the first engine, and the longest text whose caches fit a memory."""
+    """Return `describe_context` for the caches of the first engine."""
     graphs, memory = manifest.engines[0].graphs, gigabytes * GIGABYTE
-    return describe_context(sum(cache_token_bytes(graphs, part) for part in COMPONENTS), memory,
-                            longest_text(graphs, manifest, memory))  # fmt: skip
+    token = sum(cache_token_bytes(graphs, part) for part in COMPONENTS)
+    return describe_context(token, memory, max_cached_tokens(graphs, manifest, memory))
 
 
-def describe_context(token: int, memory: float, longest: int | None) -> dict[str, int | None]:
-    """Return what JSON says of caches. longest: as of `longest_text`."""
-    return {"bytes_per_token": token, "memory": int(memory), "tokens": longest}
+def describe_context(token: int, memory: float, max_tokens: int | None) -> dict[str, int | None]:
+    """Return the JSON object `context`: bytes of a token, memory in bytes, and the most tokens that fit into it."""
+    return {"bytes_per_token": token, "memory": int(memory), "tokens": max_tokens}
 
 
 def describe_caches(manifest: Manifest, gigabytes: float = 1) -> str:
-    """Describe the caches of the first engine: bytes of a token, dtypes if they are quantized, rings, and the longest
-    text in so many gigabytes."""
+    """Describe the caches of the first engine: KB a token, quantized dtypes, rings, and the maximum tokens of a
+    sequence whose caches fit into so many gigabytes."""
     graphs, parts = manifest.engines[0].graphs, list[str]()
     for part in COMPONENTS:
         size, dtype = cache_token_bytes(graphs, part), cache_dtype(graphs, part)
@@ -132,8 +132,8 @@ def describe_caches(manifest: Manifest, gigabytes: float = 1) -> str:
         rows = {int(t.shape[2]) for graph in graphs for t in graph.inputs if t.buffer in manifest.rings}
         layers = {name.rpartition(".")[2] for name in manifest.rings}
         parts.append(f"rings of {', '.join(map(str, sorted(rows)))} rows in {len(layers)} layers")
-    longest = longest_text(graphs, manifest, gigabytes * GIGABYTE)
-    return "; ".join([*parts, f"{gigabytes:g} GB holds {words_of_longest(longest)}"])
+    most = max_cached_tokens(graphs, manifest, gigabytes * GIGABYTE)
+    return "; ".join([*parts, f"{gigabytes:g} GB holds {format_max_tokens(most)}"])
 
 
 def has_quantized_caches(graphs: Iterable[Graph]) -> bool:
@@ -143,8 +143,8 @@ def has_quantized_caches(graphs: Iterable[Graph]) -> bool:
 
 
 def with_quantized_caches(graph: Graph, names: Collection[str] | Mapping[str, int]) -> Graph:
-    """Return the graph with the caches of these names as int8 codes, each followed by its scales. names: may say
-    the bits of a code; of 4 bits two are in a byte."""
+    """Return the graph with the named caches as int8 codes, each followed by its scales. names: may map to the bits of
+    a code; a byte holds two codes of 4 bits."""
     bits = names if isinstance(names, Mapping) else dict.fromkeys(names, 8)
 
     def stored(tensor: Tensor) -> list[Tensor]:

@@ -66,11 +66,10 @@ def naming_file(path: Path) -> Iterator[None]:
 def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Replace the content of a file atomically: concurrent readers find the old content or the new, complete.
 
-    It is first written to the same folder: as a file without a name where the system has those, so that a process that
-    is killed leaves nothing (the complete file if that is between naming and moving it), else under a hidden name of
-    its own. Raise OSError if that file cannot be written or
-    moved; the old file is then unchanged, and no other is left. mode: permissions of the new file, less those that the
-    process's mask removes.
+    The content is first written to a temporary file in the same folder: one without a name where the system has those,
+    so that a killed process leaves nothing, else one with a hidden name. Raise OSError if the temporary file cannot be
+    written or moved; it is then removed, and the old file is unchanged. mode: permissions of the new file, before the
+    process's umask.
     """
     with naming_file(path):
         part = _written_unnamed(path, content, mode) or _written_named(path, content, mode)
@@ -88,7 +87,7 @@ def _written_unnamed(path: Path, content: bytes, mode: int) -> Path | None:
         return None
     try:
         handle = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, mode)
-    except OSError:  # or nothing may be written there, which is told with the file's name
+    except OSError:  # no such files here, or no permission: `_written_named` then raises with the file's name
         return None
     with os.fdopen(handle, "wb") as file:
         file.write(content)
@@ -111,8 +110,8 @@ def _written_named(path: Path, content: bytes, mode: int) -> Path:
 
 
 def _in_free_name(path: Path, make: Callable[[Path], None]) -> Path:
-    """Make a file under a hidden name that no other has, and return its path. Process ids are no such names: threads
-    share one, and so do containers."""
+    """Make a file under an unused hidden name, and return its path. A process id alone is not unique: threads share
+    one, and containers repeat them."""
     for number in count(os.getpid()):
         part = path.with_name(f".{path.name}.{number}")
         with suppress(FileExistsError):

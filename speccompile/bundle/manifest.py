@@ -1,4 +1,4 @@
-"""manifest.json: the description of a bundle, in the terms of the contract; and the only writer of JSON files."""
+"""manifest.json: the description of a bundle in the terms of the contract, and canonical JSON."""
 
 import dataclasses
 import json
@@ -82,7 +82,7 @@ class EngineEntry:
 
     @property
     def round(self) -> "EngineEntry":
-        """Return the engine without the encoder of pictures, which runs before rounds, beside those of others."""
+        """Return the engine without the encoder of pictures, which runs once before the rounds."""
         files = {name: file for name, file in self.files.items() if name != ENCODE_IMAGE}
         return replace(self, files=files, graphs=tuple(each for each in self.graphs if each.name != ENCODE_IMAGE))
 
@@ -187,14 +187,14 @@ _NAMES = {Tensor: "tensor", Graph: "graph", TensorRTBuild: "build", EngineEntry:
 """Classes -> names of their records, each after the records that it contains."""
 
 OPTIONAL = ("rings",)
-"""Fields of a manifest that are missing where they are empty: a bundle without stays as it was."""
+"""Fields of a manifest that are left out when empty, as in bundles of older versions."""
 
 _WRITTEN = {Graph: (Field("aliases", dict, (str,)),), Manifest: (Field("buffers", list),)}
 """Fields that `to_json` adds to those of a class, for other readers."""
 
 
 SECTIONS = (SECTION,)
-"""Fields of a manifest that only some bundles have, and that have modules of their own."""
+"""Fields of a manifest that only some bundles have. Each is checked by a module of its own."""
 
 
 def _without(data: object, names: Container[str]) -> object:

@@ -6,19 +6,19 @@ A file is replaced atomically, so that any number of processes may write it; a d
 import hashlib
 import os
 import re
-import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from speccompile.bundle.cache import Cache, Entry
+from speccompile.bundle.folders import write_atomically
 from speccompile.bundle.hashes import read_json
 from speccompile.bundle.manifest import canonical_json
 from speccompile.errors import BundleError
 
-_NAME = re.compile(r"[0-9a-f]{64}\.(json|\d+(-[0-9a-f]{8})?\.part)")
-"""Names of the cache's own files. Other files are left alone."""
+_NAME = re.compile(r"[0-9a-f]{64}\.(json|\d+(-[0-9a-f]{8})?\.part)|\.[0-9a-f]{64}\.json\.\d+")
+"""Names of the cache's own files: results, and temporary files of this version and of older ones."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,9 @@ class ResultCache(Cache):
         """Store the result for a key. Ignore a cache that cannot be written."""
         if not self.limit:
             return
-        path = self._path(key)
-        part = path.with_suffix(f".{os.getpid()}-{secrets.token_hex(4)}.part")
         with suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
-            try:
-                part.write_bytes(canonical_json({"key": key, "found": found}))
-                part.replace(path)
-            finally:
-                part.unlink(missing_ok=True)  # left on a full disk
+            write_atomically(self._path(key), canonical_json({"key": key, "found": found}))
 
     def entries(self) -> list[CachedResult]:
         """Return all results, the last used first."""

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-COLDEST, PENALTIES = 1e-4, (1e-3, 1e3)
+MIN_TEMPERATURE, PENALTY_RANGE = 1e-4, (1e-3, 1e3)
 """Lowest temperature above 0, and range of the repetition penalty: beyond these, logits exceed float32."""
 
 _INFINITY, _SMALLEST, _LARGEST = float("inf"), 2.0**-126, (2 - 2**-23) * 2.0**127
-"""The last two: the smallest normal float32, and the largest."""
+"""Infinity, and the smallest and the largest normal float32."""
 
 SEEDS = 2**64
 """Number of seeds."""
@@ -35,8 +35,8 @@ class SamplingOption:
     neutral: float | None = None
     """Default, which changes nothing. None for a seed, which is drawn."""
     changes_greedy: bool = False
-    """True if other values change greedy decoding: greedy bundles then accept the neutral value, and of other options
-    none."""
+    """True if some values change greedy decoding. Greedy bundles accept the neutral value of such an option, and no
+    value of other options."""
     least: float = 0
     greatest: float = _INFINITY
     expected: str
@@ -109,8 +109,8 @@ SAMPLING_OPTIONS = {
     "repetition_penalty": SamplingOption(
         neutral=1.0,
         changes_greedy=True,
-        least=PENALTIES[0],
-        greatest=int(PENALTIES[1]),
+        least=PENALTY_RANGE[0],
+        greatest=int(PENALTY_RANGE[1]),
         expected="a number from 0.001 to 1000",
         hint="1 is none, more repeats less",
         metavar="R",
@@ -171,7 +171,7 @@ class SamplingParams:
         return self.counts_tokens or bool(self.logit_bias)
 
     def penalty(self, count: int) -> float:
-        """Return what is added to the logit of a token that the new text has `count` times."""
+        """Return the number to add to the logit of a token that occurs `count` times in the new text."""
         return -(self.frequency_penalty * count) - self.presence_penalty if count else 0.0
 
     @property
@@ -181,13 +181,12 @@ class SamplingParams:
 
 
 NARROWEST_ADJUSTED = 2
-"""Least width of the inputs for adjustments in runs that adjust logits. Those of width 1 are never written, and hold
+"""Minimum width of the adjustment inputs in runs that adjust logits. Inputs of width 1 are never written: they hold
 zeros, which change nothing."""
 
 
 def most_adjusted(vocabulary: int, max_length: int, tokens: int) -> int:
-    """Return the largest width of the inputs for adjustments, with `tokens` drafts a round: of biases and new
-    tokens."""
+    """Return the maximum width of the adjustment inputs: logit biases, new tokens, and `tokens` drafts."""
     return max(NARROWEST_ADJUSTED, min(vocabulary, MOST_BIASES + max_length + tokens))
 
 

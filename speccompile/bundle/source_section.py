@@ -1,4 +1,4 @@
-"""The section `source` of a manifest, which bundles of targets with an encoder have, and its consistency."""
+"""Check the section `source` of a manifest, which describes a target's encoder."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ SECTION = "source"
 """Field of a manifest that is the section."""
 
 FIELDS = ("forced_bos_token_id", "language_is_start", "languages", "max_length", "start_token_id")
-"""Fields of the section; `audio` is another, of a target that hears."""
+"""Fields of the section. Speech recognition adds `audio`."""
 
 AUDIO_SIZES = ("sampling_rate", "window", "hop", "mels", "frames")
 AUDIO_TOKENS = ("suppressed", "begin_suppressed", "prompt")
@@ -26,8 +26,7 @@ MOST = 2**24
 
 
 def check_source(section: object, where: str) -> dict[str, Any]:
-    """Return the section. Raise BundleError naming `where` for a field that is missing,
-    unknown or of another type."""
+    """Return the section. Raise BundleError naming `where` for a field that is missing, unknown or of another type."""
     if not isinstance(section, dict) or sorted(set(section) - {AUDIO}) != sorted(FIELDS):
         found = ", ".join(sorted(map(str, section))) if isinstance(section, dict) else type(section).__name__
         raise BundleError(f"{where}: expected the fields {', '.join(FIELDS)}, got {found}", hint=_REBUILD)

@@ -1,8 +1,8 @@
 """Files of bundles whose content was compared with its hash on this machine: they are not read again to open them.
 
-A bundle of 0.8 GB is hashed in about the time in which it generates its first token. A record in the cache folder holds
-the state of each file when it was compared: device, inode, size, and the times of its last change of content and of
-anything. The last of these cannot be set, so an edited, replaced or copied file is compared again.
+Hashing a bundle of 0.8 GB takes about as long as generating its first token. A record in the cache folder holds the
+state of each compared file: device, inode, size, mtime and ctime. No program can set the ctime, so an edited, replaced
+or copied file is compared again.
 """
 
 import os
@@ -21,14 +21,14 @@ NAME = "verified"
 """Name of the cache."""
 
 State = list[int]
-"""Device, inode, size in bytes, and nanoseconds since 1970 of the last change of the content and of anything."""
+"""Device, inode, size in bytes, mtime and ctime in nanoseconds since 1970."""
 
 
 @dataclass(frozen=True)
 class VerifiedFiles:
-    """State of a bundle's files before they are compared, and in the record of an earlier comparison.
+    """States of a bundle's files, and which files an earlier comparison covers.
 
-    begun: seconds since 1970; unchanged: files that have the state in which they were compared before.
+    begun: time of reading the states, in seconds since 1970; unchanged: files whose state is that of the record.
     """
 
     key: dict[str, Any]
@@ -46,8 +46,8 @@ class VerifiedFiles:
         return cls(key, begun, states, frozenset(name for name, state in states.items() if known.get(name) == state))
 
     def store(self, folder: Path) -> None:
-        """Record that all files were compared, but for those that changed meanwhile or shortly before: within one step
-        of the filesystem's clock a file can change again unseen."""
+        """Record that all files were compared, except files that changed during the comparison or shortly before it:
+        within one tick of the filesystem's clock a file can change again unseen."""
         if len(self.unchanged) == len(self.states):
             return
         oldest, now = (self.begun - MIN_STAMP_AGE) * 1e9, _states(folder, self.states)

@@ -23,14 +23,14 @@ def locked_for(
     command: str,
     begun: Callable[[], bool] = lambda: True,
 ) -> Iterator[None]:
-    """Lock a folder, created if absent, for the work that `key` identifies: plain JSON values.
+    """Lock a folder, created if absent, for the work that `key` identifies, a mapping of JSON values.
 
-    name: file in the folder that stores the key. work: the work in words for messages, as "a comparison"; option:
-    command-line option that names the folder; command: that does the work. begun: whether work with the folder's old
-    key has left any results; without results a new key replaces it.
+    name: file in the folder that stores the key. work: name of the work in messages, as "a comparison"; option: the
+    command-line option that names the folder; command: the command that does the work. begun: returns whether work with
+    the folder's old key has left results; without results a new key replaces the old one.
 
-    Raise UsageError for a folder that holds other things or work with another key (naming the differences), or that
-    another process is using.
+    Raise UsageError for a folder that holds other files, or work with another key (naming the differences), or that
+    another process uses.
     """
     _make(folder, option)
     lock = lock_folder(folder)
@@ -75,7 +75,7 @@ def write_record(file: Path, data: Mapping[str, Any]) -> None:
 
 
 def read_record(file: Path, command: str) -> dict[str, Any]:
-    """Read what `write_record` wrote. command: that writes such files. Raise UsageError for a file that cannot be
+    """Read what `write_record` wrote. command: the one that wrote it. Raise UsageError for a file that cannot be
     read."""
     try:
         data = json.loads(file.read_bytes())

@@ -99,31 +99,31 @@ def command(
             bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify, signed_by=signed_by)
             for adapter, where in named.items():
                 bundle.load_adapter(adapter, where)
-        with BatchWorker.open(bundle, name or bundle.manifest.name, speculative=not autoregressive) as desk:
-            yield from desk.run(lines)
+        with BatchWorker.open(bundle, name or bundle.manifest.name, speculative=not autoregressive) as worker:
+            yield from worker.run(lines)
 
     run(Batch.read(source, output), answers, as_json=as_json)
 
 
 def run(batch: "Batch", answers: "Answers", *, as_json: bool) -> None:
     """Run a batch, print its summary, and exit with 1 if requests failed, or with the code of an interrupt."""
-    account, code = batch.account, 0
+    summary, code = batch.account, 0
     try:
         batch.run(answers)
     except KeyboardInterrupt as interrupt:
         code = interrupt_code(interrupt)
         LOGGER.warning("interrupted: %s has the results so far; run the same command again to resume", batch.output)
     finally:
-        if account.seconds:  # 0 if it was refused before any work
-            _tell(account, batch.output, as_json=as_json)
-    if code or account.failed or account.left:
+        if summary.seconds:  # 0 if it was refused before any work
+            _print_summary(summary, batch.output, as_json=as_json)
+    if code or summary.failed or summary.left:
         click.get_current_context().exit(code or 1)
 
 
-def _tell(account: "BatchSummary", output: Path, *, as_json: bool) -> None:
-    """Print the summary as warnings, which also appear with --quiet: they are the result."""
-    if account.failed:
+def _print_summary(summary: "BatchSummary", output: Path, *, as_json: bool) -> None:
+    """Log the summary as warnings, which also appear with --quiet because they are the result."""
+    if summary.failed:
         LOGGER.warning("requests have failed: %s says why; the same command asks them again", output)
-    LOGGER.warning("%s", account)
+    LOGGER.warning("%s", summary)
     if as_json:
-        click.echo(json.dumps(account.to_json(), indent=2))
+        click.echo(json.dumps(summary.to_json(), indent=2))

@@ -21,10 +21,10 @@ USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
 class Conversation:
     """Messages with a bundle, as {"role", "content"}, and answers to them.
 
-    options: of `Bundle.generate_batch`, for every answer; keeps: whether a session will hold it, which takes no
-    pictures; drops_oldest: where messages leave no room for an answer, the oldest ones are no longer read, which takes
-    no pictures either. A bundle without a chat template continues the text of all messages. The service keeps what it
-    has read: an answer reads the new messages only.
+    options: of `Bundle.generate_batch`, for every answer; keeps: whether the conversation is saved as a session;
+    drops_oldest: whether the oldest messages are left out of the prompt when an answer would not fit. Pictures are
+    refused with either. A bundle without a chat template continues the text of all messages. The service reuses cached
+    tokens: an answer prefills the new messages only.
     """
 
     bundle: "Bundle"
@@ -48,14 +48,16 @@ class Conversation:
     def prompt(self) -> list[int]:
         """Token ids of the messages that are read. Raise PromptError as `Bundle.token_ids` does, and for what a
         template refuses."""
-        messages = self.messages[self.unread :]
-        messages = [*([{"role": SYSTEM, "content": self.system}] if self.system else []), *messages]
+        messages = [*self._system_message(), *self.messages[self.unread :]]
         if self.bundle.chat_template is None or self.bundle.text is None:
             return self.bundle.token_ids("".join(message["content"] for message in messages))
         return self.bundle.chat_token_ids(messages)
 
+    def _system_message(self) -> list[dict[str, Any]]:
+        return [{"role": SYSTEM, "content": self.system}] if self.system else []
+
     def _fitting_prompt(self) -> list[int]:
-        """Return the prompt, without the oldest messages where `drops_oldest` and an answer would have no room."""
+        """Return the prompt. With `drops_oldest`, leave out the oldest messages if an answer would not fit."""
         capacity = self.bundle.manifest.max_length
         most = capacity - min(int(self.options["max_new_tokens"]), capacity // 2)
         found = self._prompt_within(most) if self.drops_oldest else self.prompt
@@ -85,8 +87,8 @@ class Conversation:
         return found if len(found) <= most else None
 
     def show(self, path: Path, word: str = "/image") -> int:
-        """Keep the picture in a file for the next message, and return how many wait. word: command or option that named
-        it. Raise PromptError for a file that is no picture, UsageError where pictures cannot be shown."""
+        """Add a picture to the next message, and return the number of its pictures. word: command or option that named
+        the file. Raise PromptError for a file that is no picture, UsageError where pictures cannot be shown."""
         vision = self.bundle.vision
         if vision is None or self.bundle.chat_template is None:
             raise UsageError(
@@ -134,7 +136,7 @@ class Conversation:
 
     def save(self, path: Path) -> None:
         """Write the messages: as JSON into a file *.json, else as text with headings. Raise UsageError."""
-        messages = [*([{"role": SYSTEM, "content": self.system}] if self.system else []), *self.messages]
+        messages = [*self._system_message(), *self.messages]
         text = json.dumps([_named(message) for message in messages], indent=2, ensure_ascii=False)
         if path.suffix != ".json":
             text = "\n\n".join(f"## {message['role']}\n\n{_as_text(message)}" for message in messages)
@@ -161,7 +163,7 @@ class Conversation:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace a file at once: a full disk leaves the old one. A device or a pipe takes what comes."""
+    """Replace a file atomically, so that a full disk leaves the old one. Write directly to a device or a pipe."""
     if path.exists() and not path.is_file():
         path.write_bytes(content)
     else:
@@ -169,8 +171,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def refuse_pictures(where: str, *, keeps: bool, drops_oldest: bool) -> None:
-    """Raise UsageError for a picture in a chat whose messages a session will hold, or of which the oldest are
-    dropped."""
+    """Raise UsageError for a picture in a chat that is saved as a session, or that drops its oldest messages."""
     if keeps:
         raise UsageError(
             f"{where}: received a picture in a chat with --session, expected text: sessions do not save pictures",
@@ -185,7 +186,7 @@ def refuse_pictures(where: str, *, keeps: bool, drops_oldest: bool) -> None:
 
 
 def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the parts of a message; none of one that is a text."""
+    """Return the parts of a message, [] if its content is a string."""
     content = message["content"]
     return content if isinstance(content, list) else []
 

@@ -35,11 +35,11 @@ def write_generations(
 def _write_ended(generations: "Sequence[Generation]", *, as_json: bool) -> None:
     for number, generation in enumerate(generations, 1):
         if as_json:
-            _write(_as_json(generation))
+            write_utf8(_as_json(generation))
         elif len(generations) > 1:
-            _write(_numbered(generation, number, len(generations)))
+            write_utf8(_numbered(generation, number, len(generations)))
         else:
-            _write(_shown(generation) + "\n")
+            write_utf8(_shown(generation) + "\n")
             LOGGER.info(summary(generation))
 
 
@@ -61,7 +61,7 @@ def _show(bundle: "Bundle", prompt: "Prompt | None", options: dict[str, Any]) ->
     """Stream the text; then log the summary."""
     stream = bundle.stream(prompt, **options)
     _write_pieces(stream)
-    _write("\n")
+    write_utf8("\n")
     if stream.generation is not None:
         LOGGER.info(summary(stream.generation))
 
@@ -71,10 +71,10 @@ def _write_pieces(pieces: "Iterable[str]") -> None:
     is_begun = False
     try:
         for piece in pieces:
-            _write(piece)
+            write_utf8(piece)
             is_begun = True
     except SpeccompileError:
-        _write("\n" if is_begun else "")
+        write_utf8("\n" if is_begun else "")
         raise
 
 
@@ -93,5 +93,6 @@ def summary(generation: "Generation") -> str:
     )
 
 
-def _write(text: str) -> None:
-    click.echo(text.encode(), nl=False)  # bytes: always UTF-8, whatever the terminal's encoding
+def write_utf8(text: str) -> None:
+    """Write to stdout in UTF-8, whatever the terminal's encoding."""
+    click.echo(text.encode(), nl=False)

@@ -157,7 +157,7 @@ def _rows(
 
 def _cache_rows(recipe: "Recipe", plan: "Plan", cache_gb: float) -> list[Row]:
     """Return the rows of stored keys and values: their dtypes, and the bytes of a token in all layers."""
-    from speccompile.bundle.caches import GIGABYTE, words_of_longest
+    from speccompile.bundle.caches import GIGABYTE, format_max_tokens
     from speccompile.contract import FLOAT_CACHE, INT4_VALUES
     from speccompile.plan.caches import FULL
     from speccompile.recipe.cache_sizes import cache_size, ring_rows, token_bytes
@@ -184,7 +184,7 @@ def _cache_rows(recipe: "Recipe", plan: "Plan", cache_gb: float) -> list[Row]:
         rings = ", ".join(f"{count} layer{'s' * (count > 1)} of {size} rows" for size, count in sizes)
         rows += [_row(recipe, "cache.sliding", caches.sliding), ("  rings", rings, "checkpoint")]
         rows.append(("  a token beyond them", f"{whole.token / 1e3:.2f} KB", "checkpoint"))
-    return [*rows, (f"  {cache_gb:g} GB holds", words_of_longest(whole.longest(cache_gb * GIGABYTE)), "estimate")]
+    return [*rows, (f"  {cache_gb:g} GB holds", format_max_tokens(whole.longest(cache_gb * GIGABYTE)), "estimate")]
 
 
 def _adapter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:

@@ -60,7 +60,7 @@ def command(
     manifest = opened.manifest
     given, sources = tokens.given_prompts(opened, texts)
     with log_step("proving speculative against autoregressive"):
-        cases = list(tokens.run(opened, given, max_new_tokens, sources))
+        cases = list(tokens.decode_both(opened, given, max_new_tokens, sources))
         ties = [tie for case in cases if (tie := tokens.check_equal(opened, case))]
     proof: dict[str, Any] = {"engine": opened.engine_name, **tokens.summary(cases, ties)}
     if seeds.applies(opened):

@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from speccompile.cli.generation_output import summary
+from speccompile.cli.generation_output import summary, write_utf8
 from speccompile.cli.options import NEW_TOKENS, Option, opening_options
 from speccompile.errors import UsageError
 from speccompile.progress import LOGGER, log_step
@@ -133,22 +133,18 @@ def _write(found: Any, form: str, *, timed: bool) -> None:
     if form == "json":
         click.echo(json.dumps(found.result().to_json(), ensure_ascii=False).encode())
         return
-    _print(VTT_START if form == "vtt" else "")
+    write_utf8(VTT_START if form == "vtt" else "")
     for number, segment in enumerate(found, 1):
         if form != "text":
-            _print(subtitle(form, number, segment))
+            write_utf8(subtitle(form, number, segment))
         elif timed:
-            _print(timed_line(segment))
+            write_utf8(timed_line(segment))
         elif segment.text is None:
-            _print("," * (number > 1) + shown(segment))
+            write_utf8("," * (number > 1) + shown(segment))
         else:
-            _print(segment.text if number > 1 else segment.text.lstrip())
+            write_utf8(segment.text if number > 1 else segment.text.lstrip())
     if form == "text" and not timed:
-        _print("\n")
-
-
-def _print(text: str) -> None:
-    click.echo(text.encode(), nl=False)
+        write_utf8("\n")
 
 
 def _keywords(asked: dict[str, Any]) -> dict[str, Any]:

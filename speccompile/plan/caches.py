@@ -6,16 +6,14 @@ from typing import Any
 from speccompile.contract import FLOAT_CACHE
 
 MAX_DIVERGENCE = 0.01
-"""Default of the largest loss by quantized caches, or by the precision of an encoder of pictures, that a build accepts,
-KL divergence in nats: on the demo caches in int8 lose 0.00005, in 4 bits 0.018, and 4-bit weights lose more."""
-
+"""Default of the maximum KL divergence, in nats, that a build accepts from quantized caches or from the precision of an
+encoder of pictures. On the demo, int8 caches have 0.00005, 4-bit caches 0.018, and 4-bit weights more."""
 
 MAX_ACCEPTANCE_LOSS = 0.05
-"""Default of the largest share of the mean acceptance length that a build accepts to lose by quantized caches."""
-
+"""Default of the maximum share of the mean acceptance length that a build may lose by quantized caches."""
 
 FULL, RING = SLIDING = ("full", "ring")
-"""Caches of layers that see a window: with a row for every token, or with one for each of the latest tokens."""
+"""Caches of sliding-window layers: a row for every token, or a ring of rows for the latest tokens."""
 
 NODES = 16
 """Granularity of the buffers' growth, in nodes of a window."""
@@ -23,10 +21,11 @@ NODES = 16
 
 @dataclass(frozen=True)
 class CachePlan:
-    """Dtypes of stored keys and values, of `contract.CACHE_DTYPES`. drafter: of its own caches, or the target's dtype
-    if it reads the target's. max_divergence, max_acceptance_loss: see MAX_DIVERGENCE, MAX_ACCEPTANCE_LOSS.
+    """Dtypes of stored keys and values, of `contract.CACHE_DTYPES`. drafter: of its own caches; the target's dtype if
+    it reads the target's caches. max_divergence, max_acceptance_loss: see MAX_DIVERGENCE, MAX_ACCEPTANCE_LOSS.
 
-    sliding: of the target's layers that see a window, one of SLIDING. ring_rows: of a ring, None for `ring_size`.
+    sliding: caches of the target's sliding-window layers, one of SLIDING. ring_rows: rows of a ring, None for
+    `ring_size`.
     """
 
     target: str = FLOAT_CACHE
@@ -46,9 +45,9 @@ class CachePlan:
 
 
 def spare_rows(prefill_chunk: int, drafts: int) -> int:
-    """Return the rows of a cache beyond its longest text, or of a ring beyond its window: for the widest window, and
-    for the drafter's lookahead. The number of drafts is rounded up, so that graphs stay the same when a few are
-    added."""
+    """Return the rows of a cache beyond its longest sequence, or of a ring beyond its attention window. They hold the
+    widest verification window and the drafter's lookahead. The number of drafts is rounded up, so that graphs stay the
+    same when a few are added."""
     nodes = -(-(drafts + 1) // NODES) * NODES
     return max(prefill_chunk, nodes) + nodes
 

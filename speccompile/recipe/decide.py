@@ -12,7 +12,17 @@ from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import PromptError
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.plan.caches import MAX_DIVERGENCE, CachePlan, spare_rows
-from speccompile.plan.plan import RETRIEVAL, TEXT, DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, ProvePlan
+from speccompile.plan.plan import (
+    RETRIEVAL,
+    TEXT,
+    DrafterPlan,
+    EnginePlan,
+    ModelPlan,
+    Plan,
+    PrecisionPlan,
+    ProvePlan,
+    VerifyPlan,
+)
 from speccompile.plan.precisions import PRECISIONS
 from speccompile.recipe.adapter import adapter_notes
 from speccompile.recipe.adapter_slots import decide_adapter_slots
@@ -58,7 +68,7 @@ def make_plan(recipe: Recipe) -> Plan:
     CheckpointError and UnsupportedModelError for a model's files.
     """
     _refuse_untrained(recipe)
-    # Downloads wait for the checks of words, but the target's folder may say what drafts.
+    # Models are downloaded after the checks of the recipe's words, unless the target's folder must say what drafts.
     located = _locate_target(recipe) if is_silent(recipe) else None
     recipe, notes = with_kind(recipe, located[0] if located else None)
     words = required_capabilities(recipe)
@@ -72,9 +82,7 @@ def make_plan(recipe: Recipe) -> Plan:
     target = _read_target(recipe, *(located or _locate_target(recipe)))
     if recipe.decoding is None and not hears(target) and _samples_for_free(target, engines):
         decoding, draft = SAMPLING, decide_draft(recipe, SAMPLING, method)
-    draft, found = decide_models(recipe, target, draft)
-    _refuse_types(draft)
-    draft = decide_cascade(recipe, target, draft, verify)
+    draft, found = _read_drafters(recipe, target, draft, verify)
     graphs = graphs_beside(target, recipe, graphs)
     check_states(recipe, target, draft, graphs)
     images = decide_images(recipe, target, draft, engines)
@@ -139,9 +147,14 @@ def _read_target(recipe: Recipe, folder: Path, commit: str | None) -> ModelPlan:
     return target
 
 
-def _refuse_types(draft: DrafterPlan) -> None:
+def _read_drafters(
+    recipe: Recipe, target: ModelPlan, draft: DrafterPlan, verify: VerifyPlan
+) -> tuple[DrafterPlan, list[str]]:
+    """Return the drafter's plan with its models or head and its cascade, and notes on them."""
+    draft, notes = decide_models(recipe, target, draft)
     for model in draft.models if draft.head is None else ():
         refuse_type(model.facts.model_type, model.folder / CONFIG)
+    return decide_cascade(recipe, target, draft, verify), notes
 
 
 def sampling_cost(target: ModelPlan, engine: EnginePlan) -> float:

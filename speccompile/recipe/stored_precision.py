@@ -18,11 +18,11 @@ class StoredPrecision(NamedTuple):
     drafter: str | None = None
     block_size: int | None = None
     coded: tuple[str, ...] = ("target", "drafter")
-    """Parts whose models are GGUF files, all of them for a drafter: their precision may be `stored`."""
+    """Components whose models are all GGUF files: their precision may be `stored`."""
 
     @property
     def floats(self) -> "StoredPrecision":
-        """Return precisions without 4-bit ones, which engines on GPUs do not take over."""
+        """Return the precisions without 4-bit ones, which engines on GPUs cannot keep."""
         target, drafter = (None if each == IN_BLOCKS else each for each in (self.target, self.drafter))
         return StoredPrecision(target, drafter, coded=self.coded)
 

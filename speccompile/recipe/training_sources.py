@@ -1,4 +1,4 @@
-"""Refuse what cannot be trained for a target with an encoder, whose samples are sources and their answers."""
+"""Refusals of trainings for a target with an encoder, whose samples are sources and their answers."""
 
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.plan.plan import ModelPlan
@@ -7,7 +7,7 @@ from speccompile.plan.training_plan import BUNDLE, GIVEN, PROMPTS, DataPlan, Los
 
 
 def check_source_kind(kind: str, target: ModelPlan, origin: RecipeSource) -> None:
-    """Raise RecipeError for a kind that learns from language models alone."""
+    """Raise RecipeError for a drafting method that cannot be trained for a target with an encoder."""
     if target.facts.source is None:
         return
     learning = [
@@ -21,7 +21,7 @@ def check_source_kind(kind: str, target: ModelPlan, origin: RecipeSource) -> Non
 
 
 def check_source_begin(model: ModelPlan, target: ModelPlan, origin: RecipeSource) -> None:
-    """Raise RecipeError for a language model that is to learn from an encoder-decoder, and the other way round."""
+    """Raise RecipeError unless the initial drafter and the target both have an encoder, or neither has one."""
     words = ["no encoder" if each.facts.source is None else "an encoder" for each in (model, target)]
     if words[0] != words[1]:
         received = f"'{model.reference}', which has {words[0]}"
@@ -29,7 +29,7 @@ def check_source_begin(model: ModelPlan, target: ModelPlan, origin: RecipeSource
 
 
 def check_source_data(data: DataPlan, loss: LossPlan, target: ModelPlan, origin: RecipeSource) -> None:
-    """Raise RecipeError for data that is no sources with answers, and for losses over texts of a drafter's own."""
+    """Raise RecipeError for data without sources and answers, and for losses over texts that the drafter writes."""
     if target.facts.source is None:
         return
     who = f"for '{target.reference}', which has an encoder"

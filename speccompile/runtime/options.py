@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.bundle.sampling import COLDEST, LARGEST_BIAS, LOGIT_BIAS, MOST_BIASES, SAMPLING_OPTIONS, SamplingParams
+from speccompile.bundle.sampling import (
+    LARGEST_BIAS,
+    LOGIT_BIAS,
+    MIN_TEMPERATURE,
+    MOST_BIASES,
+    SAMPLING_OPTIONS,
+    SamplingParams,
+)
 from speccompile.errors import PromptError, UsageError
 
 MOST_THREADS = 1024
@@ -235,8 +242,8 @@ def _checked(name: str, where: str, value: Any) -> int | float | None:
     kind = Real if option.kind == "number" else Integral
     if not (_is(kind, value) and option.least <= value <= option.greatest):
         raise UsageError(f"{where}: received {value!r}, expected {option.expected}", hint=option.hint)
-    if name == "temperature" and 0 < value < COLDEST:
-        raise UsageError(f"{where}: received {value!r}, expected 0, or {COLDEST} or more", hint=option.hint)
+    if name == "temperature" and 0 < value < MIN_TEMPERATURE:
+        raise UsageError(f"{where}: received {value!r}, expected 0, or {MIN_TEMPERATURE} or more", hint=option.hint)
     return float(value) if kind is Real else int(value)
 
 

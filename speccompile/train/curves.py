@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 CURVES, PAGE, TENSORBOARD = "curves.jsonl", "curves.html", "tensorboard"
 
 TRAINING = "training"
-"""Title of the step that takes the steps of a training."""
+"""Title of the progress step that covers all optimizer steps."""
 
 LINE_SECONDS = 0.9 * INTERVAL
-"""Least seconds between two lines: less than those after which the step says that it still runs."""
+"""Minimum seconds between two log lines, shorter than the interval after which a step logs that it still runs."""
 
 POINTS = 200
 """Approximate number of "steps" lines in a training: more points would overlap in a plot."""

@@ -1,4 +1,4 @@
-"""Samples of a target with an encoder: a source, and behind it the answer, which alone is in the loss mask."""
+"""Samples of a target with an encoder: a source, then its answer. The loss mask covers the answer alone."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,9 @@ Texts = tuple[Tensor, Tensor, Tensor]
 def split_sources(
     tokens: Tensor, real: Tensor, learnt: Tensor, start: Sequence[int] | Sequence[Sequence[int]]
 ) -> tuple[Sources, Texts]:
-    """Split samples of tokens int64 [B, T] before the first token of the loss mask. Return the sources, and the answers
-    behind the tokens `start`, with which every answer begins, or the answer of each sample."""
+    """Split samples before the first token of the loss mask. Return the sources, and the answers after their start
+    tokens. tokens int64 [B, T]; real, learnt bool [B, T]: attention and loss mask; start: the start tokens of every
+    answer, or those of each sample."""
     places = torch.arange(tokens.shape[1], device=tokens.device)
     lengths = real.sum(1)
     first = torch.where(learnt & real, places, lengths[:, None]).amin(1)

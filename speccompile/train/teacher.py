@@ -16,7 +16,7 @@ from speccompile.train.sources import Sources, Texts, split_sources
 
 
 def answer_start(target: ModelPlan) -> tuple[int, ...]:
-    """Return the tokens with which the target's answers begin, none for a language model."""
+    """Return the start tokens of the target's answers, () for a language model."""
     source = target.facts.source
     return () if source is None else tuple(start_tokens(SourcePlan(1, source).to_json()))
 
@@ -30,8 +30,8 @@ class Teacher:
     def __init__(
         self, model: nn.Module, taps: Sequence[str], start: Sequence[int] = (), sounds: Sounds | None = None
     ) -> None:
-        """start: see `answer_start`. sounds: of the samples of a target that hears. Raise UnsupportedModelError for
-        taps that the model does not have."""
+        """start: see `answer_start`. sounds: audio files of the samples, for speech recognition. Raise
+        UnsupportedModelError for taps that the model does not have."""
         self.sounds = sounds
         self.model, self.taps, self.start = model.eval().requires_grad_(False), Taps(model, taps), tuple(start)
 
@@ -48,7 +48,7 @@ class Teacher:
         return TeacherBatch(tokens, real, learnt, self._features(logits), logits.float())
 
     def _split(self, tokens: Tensor, real: Tensor, learnt: Tensor) -> tuple[Sources, Texts]:
-        """Return the sources of samples, of a target that hears as features float32 [B, M, F], and their answers."""
+        """Return the sources of samples, features float32 [B, M, F] for speech recognition, and their answers."""
         if self.sounds is None:
             return split_sources(tokens, real, learnt, self.start)
         numbers = tokens[:, :NUMBERS].tolist()
@@ -59,5 +59,5 @@ class Teacher:
         return self.taps.features() if self.taps.names else logits.new_zeros((*logits.shape[:2], 0)).float()
 
     def prompt_length(self, prompt: Sequence[int]) -> int:
-        """Return the number of tokens before the first new one in the outputs for a prompt and its continuation."""
+        """Return the number of rows of the outputs before the first new token."""
         return len(self.start) if self.start else len(prompt)

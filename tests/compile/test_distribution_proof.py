@@ -109,7 +109,7 @@ def sampled_case(bundle: Bundle, index: int | None) -> tokens.Case:
     """Return a prompt continued with equal seeds; speculation then gives another token at `index`, or ends one
     early."""
     options = {"temperature": seeds.SAMPLING.temperature, "seed": seeds.SAMPLING.seed}
-    (whole,) = tokens.run(bundle, [[5, 6, 7]], 8, **options)
+    (whole,) = tokens.decode_both(bundle, [[5, 6, 7]], 8, **options)
     ids = list(whole.speculative.token_ids)
     if index is None:
         ids.pop()

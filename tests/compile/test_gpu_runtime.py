@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from speccompile.compiler.build import build
-from speccompile.compiler.prove.tokens import check_equal, next_logits, run
+from speccompile.compiler.prove.tokens import check_equal, decode_both, next_logits
 from speccompile.errors import UsageError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
@@ -63,14 +63,14 @@ def prompts_of(case):
 
 def test_float32_gives_the_references_tokens(case, cuda):
     bundle = Bundle.open(case.path, engine="float32", threads=1)
-    for found in run(bundle, prompts_of(case), NEW_TOKENS):
+    for found in decode_both(bundle, prompts_of(case), NEW_TOKENS):
         expected = case.reference(found.prompt_ids)
         assert found.speculative.token_ids == found.autoregressive.token_ids == expected
 
 
 def test_float16_speculates_without_changing_its_own_tokens(case, cuda):
     bundle = Bundle.open(case.path, engine="float16", threads=1)
-    cases = list(run(bundle, prompts_of(case), NEW_TOKENS))
+    cases = list(decode_both(bundle, prompts_of(case), NEW_TOKENS))
     for found in cases:
         check_equal(bundle, found)
     assert any(max(found.speculative.path_lengths) > 1 for found in cases)

@@ -18,7 +18,7 @@ def spoiled(case: Built, index: int | None) -> tokens.Case:
     """Return the case of a prompt whose speculative generation gives another token at `index`, or ends one early."""
     if not case.bundle.exact:
         pytest.skip(f"the engine is not exact here: {case.bundle.exactness.reason}")
-    (whole,) = tokens.run(case.bundle, [case.prompts()[2]], 6)
+    (whole,) = tokens.decode_both(case.bundle, [case.prompts()[2]], 6)
     ids = list(whole.speculative.token_ids)
     if index is None:
         ids.pop()
@@ -35,7 +35,7 @@ def eager(case: Built, prompt: list[int]) -> np.ndarray:
 
 def test_equal_tokens_are_no_difference(built):
     case = built("lookup_5")
-    for found in tokens.run(case.bundle, case.prompts(), 6):
+    for found in tokens.decode_both(case.bundle, case.prompts(), 6):
         assert tokens.check_equal(case.bundle, found) is None
 
 
@@ -97,7 +97,7 @@ def test_an_approximate_method_may_differ_and_autoregressive_tokens_may_not(buil
 
 def test_a_long_prompt_is_shortened_in_messages(built):
     case = built("lookup_5")
-    (whole,) = tokens.run(case.bundle, [case.prompts()[6]], 2)
+    (whole,) = tokens.decode_both(case.bundle, [case.prompts()[6]], 2)
     assert whole.where == f"prompt 1 (token ids {', '.join(map(str, whole.prompt_ids[:8]))}, ..)"
 
 

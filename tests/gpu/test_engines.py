@@ -38,7 +38,7 @@ def prompts():
 def test_tokens(opened, prompts, figures):
     """Speculative and autoregressive decoding agree; in float32 both agree with the processor."""
     bundle, reference = opened.bundle, opened.reference
-    cases = list(tokens.run(bundle, prompts, NEW_TOKENS))
+    cases = list(tokens.decode_both(bundle, prompts, NEW_TOKENS))
     ties = [tie for case in cases if (tie := tokens.check_equal(bundle, case))]
     same = [_agree(case, reference, opened.engine.precision) for case in cases]
     found = tokens.summary(cases, ties)

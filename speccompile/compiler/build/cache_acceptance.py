@@ -89,7 +89,7 @@ def _acceptance(
         with log_step(title):
             opened = engine.open(folder, *entry.files, batch_size=manifest.batch_size)
             bundle = Bundle(manifest, opened, entry, None, None, proof_proposer(folder, manifest))
-            written = tokens.written(bundle, prompts, inputs.max_new_tokens, False)
+            written = tokens.decode_all(bundle, prompts, inputs.max_new_tokens, False)
             found = tokens.acceptance_of(written, manifest).to_json()
             del bundle
             free_memory()

@@ -20,7 +20,7 @@ from speccompile.compiler.models.load import load_model
 from speccompile.compiler.models.sourced import EAGER as EAGER_ATTENTION
 from speccompile.compiler.models.sourced import SourcedModel
 from speccompile.compiler.prove.graphs import EAGER, TRACED, check_near, check_same, decoded_rows
-from speccompile.compiler.prove.source_feeds import encode_sources, heard_by, rows_of
+from speccompile.compiler.prove.source_feeds import encode_sources, encoder_rows, feature_shape
 from speccompile.compiler.prove.tolerance import TOLERANCE
 from speccompile.contract import BATCH, ENCODE_SOURCE, Graph, is_scale
 from speccompile.errors import ProofError
@@ -33,12 +33,12 @@ Rows = list[dict[str, Array]]
 
 def encoded_rows(engine: Engine, running: Sequence[Graph], sources: list[list[int]]) -> Rows:
     """Return the rows that the last of some graphs of an engine writes for each source of a batch."""
-    heard, states = heard_by(running[0]), [each for each in running[-1].outputs if each.role == "state"]
-    encode_sources(engine, sources, heard)
+    features, states = feature_shape(running[0]), [each for each in running[-1].outputs if each.role == "state"]
+    encode_sources(engine, sources, features)
     sizes = {BATCH: len(sources)}
     views = {each.buffer: engine.host_view(each.buffer, each.concrete_shape(sizes)) for each in states}
     return [
-        {name: whole[row, :, : rows_of(source, heard)].copy() for name, whole in views.items()}
+        {name: whole[row, :, : encoder_rows(source, features)].copy() for name, whole in views.items()}
         for row, source in enumerate(sources)
     ]
 

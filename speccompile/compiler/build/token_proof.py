@@ -239,16 +239,16 @@ def _prove_engine(
         )
 
     def decode_alone(bundle: Bundle) -> list[dict[str, Any]]:
-        return [asdict(each) for each in tokens.written(bundle, prompts, most, True, sources)]
+        return [asdict(each) for each in tokens.decode_all(bundle, prompts, most, True, sources)]
 
     def prove() -> dict[str, Any]:
         with log_step(title):
             opened = engine.open(folder, *names, batch_size=manifest.batch_size)
             bundle = Bundle(manifest, opened, entry, None, None, proof_proposer(folder, manifest))
-            speculative = tokens.written(bundle, prompts, most, False, sources)
+            speculative = tokens.decode_all(bundle, prompts, most, False, sources)
             asked = generation(_OF_THE_TARGET, "verify", *([] if sources is None else [ENCODE_SOURCE]))
             alone = steps.result(f"decoding alone on {lowered.name}", asked, partial(decode_alone, bundle))
-            cases = list(tokens.cases(bundle, prompts, speculative, [Generation(**each) for each in alone], sources))
+            cases = list(tokens.pair_up(bundle, prompts, speculative, [Generation(**each) for each in alone], sources))
             ties = [tie for case in cases if (tie := tokens.check_equal(bundle, case))]
             row = tokens.summary(cases, ties)
             if inputs.are_texts and manifest.tokens:  # random prompts tell nothing about texts

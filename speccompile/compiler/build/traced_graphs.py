@@ -30,7 +30,7 @@ from speccompile.compiler.prove import graphs as graph_proof
 from speccompile.compiler.prove import schedule as scripts
 from speccompile.compiler.prove.graph_traits import all_given
 from speccompile.compiler.prove.graphs import EAGER
-from speccompile.compiler.prove.source_feeds import heard_by, make_sources
+from speccompile.compiler.prove.source_feeds import feature_shape, make_sources
 from speccompile.compiler.step.media_rows import padding
 from speccompile.compiler.weights.session import LinkedEngine
 from speccompile.contract import COMPONENTS, ENCODE_DRAFT_SOURCE, ENCODE_SOURCE, Graph, with_cache_dtypes
@@ -134,7 +134,7 @@ def trace_graphs(inputs: TraceInputs, folder: Path, steps: CachedSteps, *, prove
     if shape.source:
         size = inputs.verify.target.vocabulary_size
         texts = tuple(make_sources(size, shape.batch_size, shape.source))
-        script = replace(script, sources=texts, heard=heard_by(encoders[ENCODE_SOURCE]))
+        script = replace(script, sources=texts, features=feature_shape(encoders[ENCODE_SOURCE]))
     if not prove:
         graphs = [(verify, 0, rings)] + ([(draft.graph, draft.catch_up, {})] if draft else [])
         graphs += [(graph, 0, {}) for graph in encoders.values()]

@@ -15,10 +15,11 @@ _FP8 = ir.DataType.FLOAT8E4M3FN
 
 
 def stand_in(graph: Graph, file: str, folder: Path) -> tuple[Graph, str]:
-    """Return a graph that computes the same, and its file in `folder`; the arguments if ONNX Runtime can run them.
+    """Return an equivalent graph that ONNX Runtime's CPU provider can run, and its file in `folder`. Return `graph` and
+    `file` if it can run these.
 
-    Every bfloat16 result becomes a float32 one that is rounded to bfloat16, as tensor cores round it. Caches of fp8
-    become float32 ones, whose numbers are the same.
+    bfloat16 results become float32, rounded to bfloat16 as tensor cores round. fp8 caches become float32 with the same
+    values.
     """
     dtypes = {tensor.dtype for tensor in graph.inputs}
     if dtypes.isdisjoint(_LACKING):

@@ -1,5 +1,5 @@
-"""Graphs on disk: a traced graph reads the checkpoint's own files; each weight format has one weights file, which all
-graphs of an engine share."""
+"""Graphs on disk. A traced graph reads the checkpoint's files; other graphs read a weights file, one for each component
+and weight format."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -31,17 +31,17 @@ Ranges = Mapping[str, tuple[float, float]]
 """Tensor name -> smallest and largest value in calibration."""
 
 Write = Callable[[Sequence[ir.TensorProtocol], Path, str], Sequence[ir.ExternalTensor]]
-"""Writes tensors into a file of a folder, and returns them as external tensors of that file."""
+"""Function that writes tensors into a file of a folder, and returns them as external tensors of that file."""
 
 _SMALLEST_EXTERNAL = 1024  # bytes: scalars and short tables stay in the graph
 
 
-def neutral_file(graph: Graph, numbers: WeightFormat | None = None) -> str:
+def neutral_file(graph: Graph, weight_format: WeightFormat | None = None) -> str:
     """Return the path of a neutral graph during a build, as traced or in a weight format; it is not part of the
     bundle."""
-    if numbers is None or numbers.is_traced:
+    if weight_format is None or weight_format.is_traced:
         return f"{GRAPHS}/{graph.name}.neutral.onnx"
-    return f"{GRAPHS}/{graph.name}.{numbers.name}.neutral.onnx"
+    return f"{GRAPHS}/{graph.name}.{weight_format.name}.neutral.onnx"
 
 
 def engine_file(graph: Graph, engine: str) -> str:
@@ -72,34 +72,36 @@ def read_neutral(path: Path) -> ir.Model:
 def write_quantized(
     graph: Graph,
     part: str,
-    numbers: WeightFormat,
+    weight_format: WeightFormat,
     folder: Path,
     ranges: Ranges | None = None,
     target: Path | None = None,
     write: Write | None = None,
 ) -> QuantizeReport | None:
-    """Write the neutral graph of a component in another weight format, with its own weights file. The traced graph
-    exists.
+    """Write the neutral graph of a component in another weight format, with its own weights file. The traced graph must
+    have been written.
 
     ranges: of activations, for w8a8 and fp8. target: the neutral graph whose stored weights a drafter may read. write:
     as in `save`. Return the quantization report, None for plain dtypes and for graphs that keep the checkpoint's
     weights.
     """
-    traced, path, report = folder / neutral_file(graph), folder / neutral_file(graph, numbers), None
-    weights = f"{part}.{numbers.name}.weights"
-    if numbers.is_traced:
+    traced, path, report = folder / neutral_file(graph), folder / neutral_file(graph, weight_format), None
+    weights = f"{part}.{weight_format.name}.weights"
+    if weight_format.is_traced:
         return None
-    if numbers.in_place:
+    if weight_format.in_place:
         model = weights_graph.load(traced)
         fuse_linears(model)
         save(model, path, weights, in_place=True)
         return None
     model = read_neutral(traced)
-    if not numbers.is_dtype:
-        shared = find_shared(target, numbers) if target is not None and part == "drafter" else None
-        report = quantize(model, numbers.word, numbers.block_size or 0, numbers.weights, ranges, shared)
-    if numbers.compute != "float32":
-        reduce_precision(model, ir.DataType[numbers.compute.upper()])
+    if not weight_format.is_dtype:
+        shared = find_shared(target, weight_format) if target is not None and part == "drafter" else None
+        report = quantize(
+            model, weight_format.word, weight_format.block_size or 0, weight_format.weights, ranges, shared
+        )
+    if weight_format.compute != "float32":
+        reduce_precision(model, ir.DataType[weight_format.compute.upper()])
     save(model, path, weights, write=write)
     return report
 
@@ -112,10 +114,10 @@ def share_weights(path: Path, other: Path) -> int:
     """
     model, shared = ir.load(path), 0
     own, others = _external(model), [tensor for _, tensor in _external(ir.load(other))]
-    alike = {_form(tensor) for _, tensor in own} & {_form(tensor) for tensor in others}
-    known = {(_form(tensor), _content(tensor)): tensor for tensor in others if _form(tensor) in alike}
+    common = {_type(tensor) for _, tensor in own} & {_type(tensor) for tensor in others}  # only these are hashed
+    known = {(_type(tensor), _content(tensor)): tensor for tensor in others if _type(tensor) in common}
     for value, tensor in own:
-        if _form(tensor) in alike and (same := known.get((_form(tensor), _content(tensor)))) is not None:
+        if _type(tensor) in common and (same := known.get((_type(tensor), _content(tensor)))) is not None:
             value.const_value = ir.ExternalTensor(
                 same.location, same.offset, same.length, same.dtype, shape=same.shape, name=value.name,
                 base_dir=path.parent,
@@ -141,13 +143,13 @@ def _without_shared(model: ir.Model, folder: Path, others: set[str]) -> None:
             )
 
 
-def find_shared(target: Path, numbers: WeightFormat) -> Shared | None:
+def find_shared(target: Path, weight_format: WeightFormat) -> Shared | None:
     """Return the stored weights of a target's neutral graph that a drafter's graph may read; None if both have one
     weight format, or if only equal formats are shared."""
-    word = numbers.target_word or (numbers.word if numbers.weights == NATIVE else None)
+    word = weight_format.target_word or (weight_format.word if weight_format.weights == NATIVE else None)
     if word is None:
         return None
-    block_size = numbers.target_block_size if numbers.target_word else numbers.block_size
+    block_size = weight_format.target_block_size if weight_format.target_word else weight_format.block_size
     model = weights_graph.load(target)
     tied = [
         each.weight for each in find_linears(model.graph) if each.role == HEAD and each.weight.view_ops == TRANSPOSED
@@ -163,7 +165,8 @@ def _external(model: ir.Model) -> list[tuple[ir.Value, ir.ExternalTensor]]:
     return [(v, v.const_value) for v in values if isinstance(v.const_value, ir.ExternalTensor)]
 
 
-def _form(tensor: ir.ExternalTensor) -> tuple[str, tuple[int, ...]]:
+def _type(tensor: ir.ExternalTensor) -> tuple[str, tuple[int, ...]]:
+    """Return the dtype and shape of a tensor."""
     return str(tensor.dtype), tuple(tensor.shape.numpy())
 
 
@@ -179,15 +182,15 @@ def _content(tensor: ir.ExternalTensor) -> bytes:
     return hasher.digest()
 
 
-def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, form: LoweringTarget) -> dict[str, int]:
-    """Lower a neutral graph, loaded from `folder`, for an engine; graph: its contract. It reads the same weights.
+def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, target: LoweringTarget) -> dict[str, int]:
+    """Lower a neutral graph, loaded from `folder`, for an engine, and write it. graph: its contract.
 
     Return the number of rewrites of each pass.
     """
     (batched,) = (tensor for tensor in graph.inputs if tensor.name in ("length", SOURCE, AUDIO, ENCODED))
     if isinstance(rows := batched.shape[0], int):
         fix_batch(model, rows)
-    fired = form.lower(model)
+    fired = target.lower(model)
     ir.save(model, folder / engine_file(graph, engine))
     return fired
 
@@ -246,6 +249,6 @@ def delete_unreferenced(folder: Path, kept: set[str]) -> None:
 
 def weights_of(path: Path) -> set[str]:
     """Return the names of the files, next to a graph, that hold its constants."""
-    # Every key of the build cache asks for them: as onnx_ir's objects, small graphs take longer than reading the cache.
+    # Every key of the build cache needs them: parsing a small graph with onnx_ir takes longer than reading the cache.
     initializers = onnx.load(path, load_external_data=False).graph.initializer
     return {entry.value for tensor in initializers for entry in tensor.external_data if entry.key == "location"}

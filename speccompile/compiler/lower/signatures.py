@@ -176,8 +176,8 @@ def encoder_graph(name: str, encoder: EncodeSource) -> Graph:
         _state(f"{ENCODED_COMPONENTS[name]}.{each}", "float32", (batch, *shape[1:]))
         for each, shape in encoder.shapes.items()
     ]
-    heard, states = encoder.heard, encoder.states
-    read = _io(SOURCE, (batch, SOURCE)) if heard is None else _io(AUDIO, (batch, *heard), dtype="float32")
+    features, states = encoder.feature_shape, encoder.states
+    read = _io(SOURCE, (batch, SOURCE)) if features is None else _io(AUDIO, (batch, *features), dtype="float32")
     shared = [] if states is None else [Spec(ENCODED, "float32", (batch, *states), ENCODED, "link")]
     if encoder.sharing == READS:
         return Graph(name, (*shared, *caches), tuple(map(_updated, caches)))

@@ -1,4 +1,4 @@
-"""Translations of operators that torch's exporter lacks: of ours, to neutral ops, and of one of transformers'."""
+"""ONNX translations of operators that torch's exporter lacks: our own to neutral ops, and one of transformers."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from speccompile.compiler.lower import neutral
 
 
 def translation() -> dict[Any, Any]:
-    """Return translations of operators that torch's exporter lacks: ours, and transformers' for experts."""
+    """Return the custom translation table of `torch.onnx.export`."""
     neutral.register_schemas()
     domain = onnxscript.values.Opset(neutral.DOMAIN, 1)
 
@@ -29,14 +29,28 @@ def translation() -> dict[Any, Any]:
     def round_fp8(rows):
         return domain.RoundFp8(rows)
 
+    return {
+        torch.ops.speccompile.attend.default: attend,
+        torch.ops.speccompile.commit.default: commit,
+        torch.ops.speccompile.quantize.default: quantize,
+        torch.ops.speccompile.round_fp8.default: round_fp8,
+        **_states(domain),
+        **_logits(domain),
+        torch.ops.transformers.grouped_mm_fallback.default: _grouped_matmul,
+    }
+
+
+def _logits(domain: onnxscript.values.Opset) -> dict[Any, Any]:
+    """Return translations of the operators of adapters, of logits and of sampling."""
+
+    def low_rank(y, x, a, b, adapter):
+        return domain.LowRank(y, x, a, b, adapter)
+
     def adjust(logits, tokens, values):
         return domain.Adjust(logits, tokens, values)
 
     def allow(logits, allowed):
         return domain.Allow(logits, allowed)
-
-    def low_rank(y, x, a, b, adapter):
-        return domain.LowRank(y, x, a, b, adapter)
 
     def nucleus(probs, top_k, top_p, min_p):
         return domain.Nucleus(probs, top_k, top_p, min_p)
@@ -45,17 +59,11 @@ def translation() -> dict[Any, Any]:
         return domain.Draw(weights, threshold, uniforms)
 
     return {
-        torch.ops.speccompile.attend.default: attend,
-        torch.ops.speccompile.commit.default: commit,
-        torch.ops.speccompile.quantize.default: quantize,
-        torch.ops.speccompile.round_fp8.default: round_fp8,
-        **_states(domain),
         torch.ops.speccompile.low_rank.default: low_rank,
         torch.ops.speccompile.adjust.default: adjust,
         torch.ops.speccompile.allow.default: allow,
         torch.ops.speccompile.nucleus.default: nucleus,
         torch.ops.speccompile.draw.default: draw,
-        torch.ops.transformers.grouped_mm_fallback.default: _grouped_matmul,
     }
 
 

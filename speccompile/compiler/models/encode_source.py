@@ -42,8 +42,10 @@ class EncodeSource(nn.Module):
         assert isinstance(decoder.model, SourcedModel), "a decoder alone has no source"
         self.model, self.shape, self.sharing = decoder.model, decoder.shape, sharing
         config = decoder.model.whole.config
-        self.heard = (config.num_mel_bins, FRAMES_PER_ROW * config.max_source_positions) if hears(config) else None
-        """Shape of the features of a sound, None for a model of texts."""
+        self.feature_shape = (
+            (config.num_mel_bins, FRAMES_PER_ROW * config.max_source_positions) if hears(config) else None
+        )
+        """Shape [M, F] of the features of a sound, None for a model of texts."""
         self.states = (self.shape.source, int(config.d_model)) if sharing != ALONE else None
         """Shape of the states of an encoder that two decoders read."""
         self.names = decoder.cross_names()

@@ -1,4 +1,4 @@
-"""Whisper as a model of the round: its encoder hears features, and some tokens are never written."""
+"""Whisper: an encoder of audio features, and a decoder with suppressed tokens."""
 
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,18 @@ AUTO_CLASS = AutoModelForSpeechSeq2Seq
 
 
 def hears(config: PretrainedConfig) -> bool:
-    """Return whether a config is of a model that hears."""
+    """Return whether a config is of a speech-recognition model."""
     return config.model_type in TYPES
 
 
 class SpeechModel(SourcedModel):
-    """A `SourcedModel` that hears. A source of proofs is the seed of noise."""
+    """A `SourcedModel` for speech recognition. Proofs use random features: a source is their seed."""
 
     rules: GenerationConfig
-    """transformers' own rules of transcripts."""
+    """The tokens that transformers suppresses."""
 
     def read(self, source: Any) -> None:
-        """Encode features float32 [M, F], or noise, see `runtime.audio.examples`, for runs outside of a pass."""
+        """Encode features float32 [M, F], or noise with the seed `source`, for runs outside of a pass."""
         config = self.whole.config
         self.set_attn_implementation(EAGER)
         if not isinstance(source, Tensor):
@@ -48,12 +48,13 @@ class SpeechModel(SourcedModel):
         return found
 
     def allowed(self, logits: Tensor, place: int) -> Tensor:
+        """Return logits [V] of new token number `place`, with suppressed tokens at minus infinity."""
         rows = logits.new_zeros(place + 1, len(logits))
         rows[-1] = logits
         return self.suppress(rows)[-1]
 
     def suppress(self, logits: Tensor) -> Tensor:
-        """Return logits [n, V] of a text's new tokens, from the first on, after transformers' own processors."""
+        """Apply transformers' logits processors to logits [n, V] of the first n new tokens."""
         every, begin = self.rules.suppress_tokens, self.rules.begin_suppress_tokens
         processors = LogitsProcessorList()
         if begin:
@@ -65,7 +66,7 @@ class SpeechModel(SourcedModel):
 
 
 def speech_model(whole: nn.Module, folder: Path) -> SpeechModel:
-    """Return the Whisper in `folder` as a model of the round."""
+    """Return the Whisper in `folder`, with its generation config, as a `SpeechModel`."""
     found = sourced(whole, SpeechModel)
     assert isinstance(found, SpeechModel)
     has_own = (folder / GENERATION_CONFIG).is_file()

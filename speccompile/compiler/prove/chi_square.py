@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 SMALLEST = 5.0
-"""Expected counts from here on are large enough for the statistic to be distributed as chi-square (Cochran 1954)."""
+"""Minimum expected count of a cell, for the statistic to be distributed as chi-square (Cochran 1954)."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A count. index: its index in the input; None for the pool of small ones."""
+    """A cell of the table. index: in the input; None for the pool of small cells."""
 
     index: int | None
     observed: float

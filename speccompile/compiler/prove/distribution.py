@@ -15,7 +15,7 @@ from speccompile.compiler.prove import counts
 from speccompile.compiler.prove.chi_square import ChiSquare, chi_square
 from speccompile.compiler.prove.counts import Counts, Drawn
 from speccompile.compiler.prove.filters import Reference, adjusted, described, options
-from speccompile.compiler.prove.source_feeds import given
+from speccompile.compiler.prove.source_feeds import source_options
 from speccompile.errors import ProofError
 from speccompile.runtime import Bundle, Generation
 
@@ -65,7 +65,7 @@ def make_prompt(bundle: Bundle, prompt: Sequence[int], source: list[int] | None 
         + bundle.generate(
             begin,
             max_new_tokens=min(16, room - len(begin)),
-            **given(bundle.manifest, None if source is None else [source]),
+            **source_options(bundle.manifest, None if source is None else [source]),
         ).token_ids
     )
 
@@ -92,7 +92,7 @@ def draw(
         first = seed + len(found)
         found += bundle.generate_batch(
             [prompt] * batch, max_new_tokens=request.new_tokens, seed=range(first, first + batch), adaptive=False,
-            **given(bundle.manifest, None if source is None else [source]), **options(sampling),
+            **source_options(bundle.manifest, None if source is None else [source]), **options(sampling),
         )  # fmt: skip
     return Drawn(prompt, sampling, found)
 

@@ -43,7 +43,8 @@ class Schedule:
     tree: of the drafts. rounds: windows of decoding, each the tokens of a tree's nodes in every batch slot, over the
     text's first `rounds_at` tokens; none until `with_rounds` finds drafts that are accepted. overlap: tokens of a text
     window that the next one repeats (see `pairs` in the contract). chunk: the widest window of text. sources: of all
-    batch slots, for a target with an encoder; heard: shape of features, for one that hears. told: see `is_told` below.
+    batch slots, for a target with an encoder; features: their shape, for speech (see `source_feeds`). told: see
+    `is_told` below.
     """
 
     texts: list[list[int]]
@@ -54,7 +55,7 @@ class Schedule:
     overlap: int = 0
     chunk: int = 1
     sources: tuple[list[int], ...] = ()
-    heard: tuple[int, int] | None = None
+    features: tuple[int, int] | None = None
     told: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -247,7 +248,7 @@ def _window(
         "n_total": np.array(fed),
         "length": np.array(committed),
     }
-    values |= source_values(graphs, script.sources, script.heard)
+    values |= source_values(graphs, script.sources, script.features)
     inputs = (t for graph in graphs for t in graph.inputs if t.role in ("io", "link") and t.buffer not in values)
     for tensor in list(inputs):
         values[tensor.buffer] = make_input(tensor, tensor.concrete_shape(widths), step, path, script.tree or chain(1))
@@ -268,12 +269,12 @@ def drive(engine: Engine, script: Schedule, graphs: Sequence[Graph]) -> Outputs:
 def run_alone(engine: Engine, script: Schedule, graphs: Sequence[Graph], name: str) -> Outputs:
     """Run one graph over the windows of a round of `graphs`, text and drafts, and return its outputs."""
     (graph,) = (each for each in graphs if each.name == name)
-    encode_sources(engine, script.sources, script.heard)
+    encode_sources(engine, script.sources, script.features)
     return [_run_window(engine, window, [graph]) for window in windows(script, graphs)]
 
 
 def _run_all(engine: Engine, script: Schedule, graphs: Sequence[Graph]) -> Iterator[dict[str, Array]]:
-    encode_sources(engine, script.sources, script.heard)
+    encode_sources(engine, script.sources, script.features)
     title, count = " and ".join(graph.name for graph in graphs), sum(1 for _ in windows(script, graphs))
     with progress_counter(f"running {title}", count, "windows") as advance:
         for window in windows(script, graphs):

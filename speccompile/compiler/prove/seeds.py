@@ -36,7 +36,7 @@ def check(
     bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, sources: tokens.Sources = None
 ) -> dict[str, Any]:
     """Return the proof's entry on equal seeds. Raise ProofError at a difference that is no near-tie, or at too many."""
-    cases = list(tokens.run(bundle, prompts, max_new_tokens, sources, seed=SAMPLING.seed, **options(SAMPLING)))
+    cases = list(tokens.decode_both(bundle, prompts, max_new_tokens, sources, seed=SAMPLING.seed, **options(SAMPLING)))
     ties = [tie for case in cases if (tie := check_equal(bundle, case))]
     if rounding(bundle.entry) == "float32" and len(ties) > max(1, MOST_TIES * len(cases)):
         raise ProofError(

@@ -9,7 +9,7 @@ import numpy as np
 from speccompile.bundle.acceptance import MeasuredAcceptance
 from speccompile.bundle.manifest import Manifest
 from speccompile.compiler.prove.filters import Reference
-from speccompile.compiler.prove.source_feeds import given
+from speccompile.compiler.prove.source_feeds import source_options
 from speccompile.compiler.prove.tolerance import rounding, within_noise
 from speccompile.errors import ProofError
 from speccompile.progress import progress_counter
@@ -38,8 +38,7 @@ class Case:
 
     @property
     def exact_generation(self) -> Generation:
-        """Return the generation that must have the target's own tokens: speculation by an approximate method may change
-        them."""
+        """Return the generation whose tokens must be the target's own: an approximate method may change them."""
         return self.speculative if self.speculative.exact else self.autoregressive
 
     @property
@@ -74,13 +73,20 @@ class GeneratedTokens:
 
 
 def default_prompts(vocabulary_size: int, max_length: int, chunk: int, seed: int = 0) -> list[list[int]]:
-    """Return prompts for a recipe without any: random tokens; one alone, a repeated text, a little more than a
-    chunk."""
+    """Return random prompts: one token, a repeated text, and a few more tokens than a prefill chunk."""
+    return _random_texts(vocabulary_size, chunk + 3, 4, max(1, max_length // 2), seed)
+
+
+def default_sources(vocabulary_size: int, max_length: int, seed: int = 2) -> list[list[int]]:
+    """Return random sources: one token, a repeated text, and 40 tokens."""
+    return _random_texts(vocabulary_size, 40, 3, max_length, seed)
+
+
+def _random_texts(vocabulary_size: int, length: int, repeats: int, max_length: int, seed: int) -> list[list[int]]:
     random = np.random.default_rng(seed)
-    longest = max(1, max_length // 2)
-    prompts = [random.integers(0, vocabulary_size, n).tolist() for n in (1, 7, chunk + 3)]
-    prompts[1] *= 4
-    return [prompt[:longest] for prompt in prompts]
+    texts = [random.integers(0, vocabulary_size, n).tolist() for n in (1, 7, length)]
+    texts[1] *= repeats
+    return [text[:max_length] for text in texts]
 
 
 def _groups(items: Sequence[T], size: int) -> list[Sequence[T]]:
@@ -88,8 +94,8 @@ def _groups(items: Sequence[T], size: int) -> list[Sequence[T]]:
 
 
 def given_prompts(bundle: Bundle, given: Sequence[Prompt] | None) -> tuple[Sequence[Prompt], Sources]:
-    """Return the prompts of a proof by a bundle, and a source for each. given: what the user gave, for a target with an
-    encoder the sources; None for random ones."""
+    """Return the prompts of a proof by a bundle, and a source for each. given: the user's prompts, or sources for a
+    target with an encoder; None for random ones."""
     manifest = bundle.manifest
     if manifest.source is None:
         limits = manifest.vocabulary_size, manifest.max_length, manifest.prefill_chunk
@@ -99,15 +105,7 @@ def given_prompts(bundle: Bundle, given: Sequence[Prompt] | None) -> tuple[Seque
     return [start_tokens(manifest.source)] * len(sources), sources
 
 
-def default_sources(vocabulary_size: int, longest: int, seed: int = 2) -> list[list[int]]:
-    """Return sources for a recipe without prompts: random tokens; one alone, a repeated text, a longer one."""
-    random = np.random.default_rng(seed)
-    sources = [random.integers(0, vocabulary_size, n).tolist() for n in (1, 7, 40)]
-    sources[1] *= 3
-    return [source[:longest] for source in sources]
-
-
-def run(
+def decode_both(
     bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, sources: Sources = None, **options: Any
 ) -> Iterator[Case]:
     """Continue every prompt speculatively and autoregressively, in batches of the bundle's size.
@@ -116,12 +114,12 @@ def run(
     with an encoder. options: of sampling, as in `Bundle.generate`.
     """
     speculative, autoregressive = (
-        written(bundle, prompts, max_new_tokens, way, sources, **options) for way in (False, True)
+        decode_all(bundle, prompts, max_new_tokens, is_plain, sources, **options) for is_plain in (False, True)
     )
-    yield from cases(bundle, prompts, speculative, autoregressive, sources)
+    yield from pair_up(bundle, prompts, speculative, autoregressive, sources)
 
 
-def written(
+def decode_all(
     bundle: Bundle,
     prompts: Sequence[Prompt],
     max_new_tokens: int,
@@ -129,17 +127,16 @@ def written(
     sources: Sources = None,
     **options: Any,
 ) -> list[Generation]:
-    """Continue every prompt speculatively or autoregressively, as in `run`. Persistent states are empty at the
-    first."""
+    """Continue every prompt speculatively or autoregressively, as in `decode_both`, from empty persistent states."""
     bundle.reset()
-    way: dict[str, Any] = {"max_new_tokens": max_new_tokens, "autoregressive": autoregressive, "adaptive": False}
+    settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "autoregressive": autoregressive, "adaptive": False}
     found: list[Generation] = []
-    with progress_counter(
-        f"decoding {'alone' if autoregressive else 'with drafts'}", len(prompts), "prompts"
-    ) as advance:
+    title = f"decoding {'alone' if autoregressive else 'with drafts'}"
+    with progress_counter(title, len(prompts), "prompts") as advance:
         for group in _groups(range(len(prompts)), bundle.manifest.batch_size):
-            way |= given(bundle.manifest, None if sources is None else [sources[number] for number in group])
-            found += bundle.generate_batch([prompts[number] for number in group], **way, **options)
+            own = None if sources is None else [sources[number] for number in group]
+            settings |= source_options(bundle.manifest, own)
+            found += bundle.generate_batch([prompts[number] for number in group], **settings, **options)
             advance(len(group))
     return found
 
@@ -150,7 +147,7 @@ def acceptance_of(speculative: Sequence[Generation], manifest: Manifest) -> Meas
     return count_rounds(rounds, manifest.depth, is_chain=manifest.tree == "chain")
 
 
-def cases(
+def pair_up(
     bundle: Bundle,
     prompts: Sequence[Prompt],
     speculative: Sequence[Generation],
@@ -164,8 +161,7 @@ def cases(
 
 
 def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
-    """Return the near-tie at which the two continuations diverge, None if they do not, or may: with an approximate
-    method.
+    """Return the near-tie at which the two continuations diverge; None if they are equal, or the method is approximate.
 
     Raise ProofError for a difference that the engine's own logits do not show to be a near-tie.
     """
@@ -218,7 +214,6 @@ def next_logits(bundle: Bundle, tokens: Sequence[int], source: list[int] | None 
 def engine_reference(bundle: Bundle, source: list[int] | None = None) -> Reference:
     """Return a reference: the engine's own logits of autoregressive decoding, and the filters in numpy. source: of all
     texts."""
-
     known: dict[tuple[int, ...], Array] = {}
 
     def after(texts: Sequence[Sequence[int]]) -> list[Array]:
@@ -231,8 +226,8 @@ def engine_reference(bundle: Bundle, source: list[int] | None = None) -> Referen
 
 
 def under_rules(reference: Reference, manifest: Manifest, prompt: int, hidden: Sequence[int] = ()) -> Reference:
-    """Return a reference whose tokens follow the rules of a target that hears, `prompt` tokens from the beginning on;
-    of another target one without the hidden tokens."""
+    """Return a reference without the hidden tokens, which follows the rules of transcripts if the target has any.
+    prompt: number of tokens of the prompt."""
     rules = TokenRules.of(manifest)
 
     def after(texts: Sequence[Sequence[int]]) -> list[Array]:

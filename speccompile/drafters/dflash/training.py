@@ -96,27 +96,27 @@ class BlockLearner(TrainableHead):
 
 def new(folder: Path, wanted: NewDrafter) -> None:
     """Write a new head with a block of the anchor and `wanted.depth` drafts, and the target's final norm."""
-    words = block_words(wanted)
+    base = block_config(wanted)
     own = {"mask_token_id": mask_token(wanted), "target_layer_ids": layer_ids(wanted)}
-    config = {"architectures": ["DFlashDraftModel"], **words, "block_size": wanted.depth + 1, "dflash_config": own}
-    write_head(folder, config, beginning(wanted, layer_shape(words)))
+    config = {"architectures": ["DFlashDraftModel"], **base, "block_size": wanted.depth + 1, "dflash_config": own}
+    write_head(folder, config, initial_tensors(wanted, layer_shape(base)))
 
 
-def block_words(wanted: NewDrafter) -> dict[str, Any]:
+def block_config(wanted: NewDrafter) -> dict[str, Any]:
     """Return the config of a block drafter's layers with the keys of Qwen 3, and the target's number of layers."""
-    words = llama_config(wanted) | {"model_type": "qwen3", "use_sliding_window": False, "sliding_window": None}
-    words["layer_types"] = ["full_attention"] * int(words["num_hidden_layers"])
-    return words | {"num_target_layers": config_value(wanted.config, *LAYERS)}
+    base = llama_config(wanted) | {"model_type": "qwen3", "use_sliding_window": False, "sliding_window": None}
+    base["layer_types"] = ["full_attention"] * int(base["num_hidden_layers"])
+    return base | {"num_target_layers": config_value(wanted.config, *LAYERS)}
 
 
 def layer_ids(wanted: NewDrafter) -> list[int]:
-    """Return the layers whose outputs the taps are, -1 for the embedding."""
+    """Return the target layers whose outputs the taps read, -1 for the embedding."""
     found = [boundary(tap) for tap in wanted.taps]
     return [each - 1 for each in found if each is not None]
 
 
-def beginning(wanted: NewDrafter, layers: LayerShape) -> dict[str, Tensor]:
-    """Return initial tensors of any block drafter, without embedding and output head."""
+def initial_tensors(wanted: NewDrafter, layers: LayerShape) -> dict[str, Tensor]:
+    """Return the initial tensors of a block drafter, without embedding and output head."""
     hidden, vocabulary = target_sizes(wanted)
     shapes = block_shapes(layers, len(wanted.taps), hidden, (vocabulary, vocabulary))
     kept = {name: shape for name, shape in shapes.items() if name not in ENDS}

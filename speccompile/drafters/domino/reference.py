@@ -22,11 +22,7 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
 
 
 def _corrected(hidden: Tensor, logits: Tensor, before: list[int], head: HeadPlan, weights: Weights) -> Tensor:
-    return logits + _corrections(hidden, before, head, weights)
-
-
-def _corrections(hidden: Tensor, before: list[int], head: HeadPlan, weights: Weights) -> Tensor:
-    """Return the corrections [n, Vd] of the first block positions, given their previous tokens."""
+    """Add the corrections to the logits [n, Vd] of the first block positions, given their previous tokens."""
     states, said = weights["prefix_gru.weight_hh_l0"].shape[1], head.switches
     gru = nn.GRU(hidden.shape[1], states, batch_first=True, bias=False)
     gru.load_state_dict({name: weights[f"prefix_gru.{name}"] for name in ("weight_ih_l0", "weight_hh_l0")})
@@ -34,7 +30,7 @@ def _corrections(hidden: Tensor, before: list[int], head: HeadPlan, weights: Wei
     read = torch.cat([hidden, gru(embedded[None])[0][0]], -1)
     found = linear(functional.silu(linear(read, weights, "up_proj")), weights, "out_proj")
     found[: int(said["pure_draft_prefix_len"] or 0)] = 0
-    return found
+    return logits + found
 
 
 def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:

@@ -5,17 +5,13 @@ from collections.abc import Mapping
 from speccompile.drafters.dflash import sizes as dflash
 from speccompile.drafters.sizes import Config, Size, hidden_size
 
-_STATE, _RANK = 1024, 256
-"""Sizes of the published heads."""
+_STATE = 1024
+"""Size of the published heads' cell."""
 
 
 def _state(config: Config, found: Mapping[str, int | str]) -> int:
     return min(_STATE, hidden_size(config, found))
 
 
-def _rank(config: Config, found: Mapping[str, int | str]) -> int:
-    return max(1, min(_RANK, hidden_size(config, found) // 4))
-
-
-SIZES = {**dflash.SIZES, "gru_hidden_dim": Size(_state), "emb_dim": Size(_rank)}
+SIZES = {**dflash.SIZES, "gru_hidden_dim": Size(_state), "emb_dim": Size(dflash.correction_rank)}
 """See `Training.sizes`."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from speccompile.drafters.context import DrafterContext
-from speccompile.drafters.dflash.training import BlockLearner, beginning, block_words, check_depth, layer_ids
+from speccompile.drafters.dflash.training import BlockLearner, block_config, check_depth, initial_tensors, layer_ids
 from speccompile.drafters.domino.drafter import DominoReader
 from speccompile.drafters.domino.reading import own_shapes
 from speccompile.drafters.initialization import (
@@ -29,17 +29,17 @@ def learner(site: DrafterContext, depth: int) -> BlockLearner:
 def new(folder: Path, wanted: NewDrafter) -> None:
     """Write a new head: DFlash's with a draft at every block position, whose first draft is not corrected, as in the
     published recipe. The corrections begin random and small: behind zeros nothing would reach the cell."""
-    words, size = block_words(wanted), target_sizes(wanted)[1]
+    base, size = block_config(wanted), target_sizes(wanted)[1]
     said: dict[str, Switch] = {
         "gru_hidden_dim": int(wanted.sizes["gru_hidden_dim"]), "emb_dim": int(wanted.sizes["emb_dim"]),
         "pure_draft_prefix_len": 1 if wanted.depth > 1 else 0,
     }  # fmt: skip
-    own = random_tensors(own_shapes(layer_shape(words), said, (size, size)), wanted.seed + 1)
+    own = random_tensors(own_shapes(layer_shape(base), said, (size, size)), wanted.seed + 1)
     own["out_proj.weight"] *= 0.1
     own = renamed(own, [("up_proj.", "embed_proj.0."), ("out_proj.", "embed_proj.2.")])
     section = {
         "mask_token_id": mask_token(wanted), "target_layer_ids": layer_ids(wanted), "projector_type": "domino",
         "shift_label": True, **said,
     }  # fmt: skip
-    config = {"architectures": ["DominoDraftModel"], **words, "block_size": wanted.depth, "dflash_config": section}
-    write_head(folder, config, beginning(wanted, layer_shape(words)) | own)
+    config = {"architectures": ["DominoDraftModel"], **base, "block_size": wanted.depth, "dflash_config": section}
+    write_head(folder, config, initial_tensors(wanted, layer_shape(base)) | own)

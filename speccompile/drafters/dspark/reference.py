@@ -22,10 +22,6 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     return [block_teacher(site, _corrected)]
 
 
-def _corrected(hidden: Tensor, logits: Tensor, before: list[int], head: HeadPlan, weights: Weights) -> Tensor:
-    return logits + _corrections(hidden, before, head, weights)
-
-
 def confidences(site: DrafterContext) -> Confidence | None:
     """Return the reference of the confidence in the draft after each token; None without a confidence head."""
     if not site.head.switches["confidence_head"]:
@@ -44,10 +40,11 @@ def confidences(site: DrafterContext) -> Confidence | None:
     return sure
 
 
-def _corrections(hidden: Tensor, before: list[int], head: HeadPlan, weights: Weights) -> Tensor:
-    """Return the Markov head's corrections [n, Vd] of the first block positions, given their previous tokens."""
+def _corrected(hidden: Tensor, logits: Tensor, before: list[int], head: HeadPlan, weights: Weights) -> Tensor:
+    """Add the Markov head's corrections to the logits [n, Vd] of the first block positions, given their previous
+    tokens."""
     if not head.switches["markov_rank"]:
-        return torch.zeros(1)
+        return logits
     embedded = functional.embedding(torch.tensor(before), weights["markov_head.markov_w1.weight"])
     kind, read = head.switches["markov_head_type"], embedded
     if kind == "gated":
@@ -55,7 +52,7 @@ def _corrections(hidden: Tensor, before: list[int], head: HeadPlan, weights: Wei
         read = gates * embedded
     if kind == "rnn":
         read = _recurrent(embedded, hidden, lambda x: linear(x, weights, "markov_head.joint_proj"))
-    return linear(read, weights, "markov_head.markov_w2")
+    return logits + linear(read, weights, "markov_head.markov_w2")
 
 
 def _recurrent(embedded: Tensor, hidden: Tensor, joint: Callable[[Tensor], Tensor]) -> Tensor:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.dflash.dialects import DEEPSPEC
-from speccompile.drafters.dflash.training import BlockLearner, beginning, block_words, check_depth, layer_ids
+from speccompile.drafters.dflash.training import BlockLearner, block_config, check_depth, initial_tensors, layer_ids
 from speccompile.drafters.dspark.drafter import DSparkReader, DSparkSlots
 from speccompile.drafters.dspark.reading import own_shapes
 from speccompile.drafters.initialization import layer_shape, mask_token, random_tensors, target_sizes, write_head
@@ -61,20 +61,20 @@ class DSparkLearner(BlockLearner):
 def new(folder: Path, wanted: NewDrafter) -> None:
     """Write a new head: DFlash's with a draft at every block position, and a Markov head with zero corrections.
     DeepSpec's heads have copies of the target's embedding and output matrix."""
-    words, sizes = block_words(wanted), target_sizes(wanted)
+    base, sizes = block_config(wanted), target_sizes(wanted)
     said: dict[str, Switch] = {
         "markov_rank": int(wanted.sizes["markov_rank"]), "markov_head_type": str(wanted.sizes["markov_head_type"]),
         "enable_confidence_head": True, "confidence_head_with_markov": True,
     }  # fmt: skip
-    shapes = own_shapes(layer_shape(words), said | {"confidence_head": True}, (sizes[1], sizes[1]))
-    tensors = beginning(wanted, layer_shape(words)) | random_tensors(shapes, wanted.seed + 1)
+    shapes = own_shapes(layer_shape(base), said | {"confidence_head": True}, (sizes[1], sizes[1]))
+    tensors = initial_tensors(wanted, layer_shape(base)) | random_tensors(shapes, wanted.seed + 1)
     tensors["markov_head.markov_w2.weight"].zero_()
     own = {"mask_token_id": mask_token(wanted), "target_layer_ids": layer_ids(wanted), **said}
     if wanted.dialect == DEEPSPEC:
         ends = {"embed_tokens.weight": wanted.ends.embed.table, "lm_head.weight": wanted.ends.head.weight}
         tensors |= {name: tensor.float() for name, tensor in ends.items()}
-        config = {"architectures": ["Qwen3DSparkModel"], **words, "block_size": wanted.depth, **own}
+        config = {"architectures": ["Qwen3DSparkModel"], **base, "block_size": wanted.depth, **own}
     else:
         own |= {"projector_type": "dspark", "sample_from_anchor": True}
-        config = {"architectures": ["DSparkDraftModel"], **words, "block_size": wanted.depth, "dflash_config": own}
+        config = {"architectures": ["DSparkDraftModel"], **base, "block_size": wanted.depth, "dflash_config": own}
     write_head(folder, config, tensors)

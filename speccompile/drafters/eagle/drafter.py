@@ -38,9 +38,6 @@ class EagleReader(PairedReader):
     def fuse(self, features: Tensor) -> Tensor:
         return features
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        return self.embed_tokens(tokens)
-
     def run(self, x: Tensor, embedded: Tensor, current: CachedPass, turn: Turn) -> Output:
         x = self.fc(torch.cat([embedded, x], -1))
         for layer in self.layers:

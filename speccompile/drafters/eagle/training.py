@@ -18,8 +18,8 @@ def learner(site: DrafterContext, depth: int) -> TrainablePairedHead:
 
 def new(folder: Path, wanted: NewDrafter) -> None:
     """Write a new head with random weights, whose fc selects the features from [embedding ; features]."""
-    words = llama_config(wanted)
-    tensors = random_tensors(head_shapes(layer_shape(words), has_bias=False), wanted.seed)
-    width = words["hidden_size"]
+    base = llama_config(wanted)
+    tensors = random_tensors(head_shapes(layer_shape(base), has_bias=False), wanted.seed)
+    width = base["hidden_size"]
     tensors["fc.weight"] = torch.eye(width, 2 * width).roll(width, 1)
-    write_head(folder, {"architectures": ["EagleLlamaForCausalLM"], **words, "bias": False}, tensors)
+    write_head(folder, {"architectures": ["EagleLlamaForCausalLM"], **base, "bias": False}, tensors)

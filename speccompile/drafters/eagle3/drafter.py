@@ -78,9 +78,6 @@ class Eagle3Reader(PairedReader):
         features = self.input_norm(features)
         return features if self.fc is None else self.fc(features)
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        return self.embed_tokens(tokens)
-
     def run(self, x: Tensor, embedded: Tensor, current: CachedPass, turn: Turn) -> Output:
         first, *others = self.layers
         x = first(x, embedded, current, turn)

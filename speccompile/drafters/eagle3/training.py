@@ -48,40 +48,40 @@ class Eagle3Learner(TrainablePairedHead):
 
 def new(folder: Path, wanted: NewDrafter) -> None:
     """Write a new head, initialized with the target's final norm and the rows of its output head."""
-    words, size = llama_config(wanted), _size(wanted)
-    tensors = beginning(wanted, layer_shape(words))
+    base, size = llama_config(wanted), _size(wanted)
+    tensors = initial_tensors(wanted, layer_shape(base))
     if wanted.dialect == SPECULATORS:
-        write_head(folder, speculators_config(wanted, words, "eagle3", "Eagle3DraftModel"), tensors)
+        write_head(folder, speculators_config(wanted, base, "eagle3", "Eagle3DraftModel"), tensors)
         return
     hidden = target_sizes(wanted)[0]
-    config = {"architectures": ["LlamaForCausalLMEagle3"], **words, "draft_vocab_size": size}
+    config = {"architectures": ["LlamaForCausalLMEagle3"], **base, "draft_vocab_size": size}
     config["target_hidden_size"] = hidden
     config["eagle_config"] = {
         IDS: [each - 1 for each in boundaries(wanted.taps)], "use_aux_hidden_state": True,
     }  # fmt: skip
-    if words["hidden_size"] == hidden:
+    if base["hidden_size"] == hidden:
         tensors.pop("embed_tokens.weight")  # engines share the target's
     write_head(folder, config, renamed(tensors, [("layers.0.", "midlayer.")]))
 
 
-def speculators_config(wanted: NewDrafter, words: dict[str, Any], kind: str, architecture: str) -> dict[str, Any]:
+def speculators_config(wanted: NewDrafter, base: dict[str, Any], kind: str, architecture: str) -> dict[str, Any]:
     """Return the config.json of a head in speculators' dialect."""
     hidden = target_sizes(wanted)[0]
     return {
         "architectures": [architecture],
         **proposal(wanted, kind),
-        "transformer_layer_config": {key: value for key, value in words.items() if key != "torch_dtype"},
+        "transformer_layer_config": {key: value for key, value in base.items() if key != "torch_dtype"},
         "draft_vocab_size": _size(wanted),
         IDS: boundaries(wanted.taps),
         **dict.fromkeys(_SWITCHES, False),
         "embed_requires_grad": False,
-        "target_hidden_size": None if words["hidden_size"] == hidden else hidden,
+        "target_hidden_size": None if base["hidden_size"] == hidden else hidden,
         "tie_word_embeddings": False,
-        "torch_dtype": words["torch_dtype"],
+        "torch_dtype": base["torch_dtype"],
     }
 
 
-def beginning(wanted: NewDrafter, layers: LayerShape) -> dict[str, Tensor]:
+def initial_tensors(wanted: NewDrafter, layers: LayerShape) -> dict[str, Tensor]:
     """Return initial tensors by normalised names, with the embedding and the vocabulary maps.
 
     A head that is narrower than its target starts from a random projection of the target's embedding and output head,

@@ -21,7 +21,7 @@ KEY = "exit_layer"
 
 
 def default_taps(layers: int) -> tuple[str, ...]:
-    """Return the publisher's tap, or an earlier one so that a layer follows."""
+    """Return the published tap, or an earlier one in a target with fewer layers."""
     before = min(DEEPER_EXIT if layers == DEEPER else EXIT, layers - 1)
     return (f"layers.{before - 1}.output",)
 
@@ -60,7 +60,7 @@ def exit_layer(head: HeadPlan) -> int:
 
 
 def adapter_shapes(layers: LayerShape) -> Shapes:
-    """Return the tensors of the formula: attention and the norm before it in every layer, and a final norm."""
+    """Return the shapes of the tensors: attention and the norm before it in every layer, and a final norm."""
     kept = (".self_attn.", ".input_layernorm.")
     shapes: Shapes = {"norm.weight": (layers.hidden_size,)}
     for index in range(layers.count):

@@ -49,10 +49,10 @@ class KangarooLearner(TrainableHead):
 def new(folder: Path, wanted: NewDrafter) -> None:
     """Write a new adapter, initialized with the target's final norm, and with the RoPE theta of the published code."""
     inner = config_value(wanted.config, *INNER, default=4 * config_value(wanted.config, *HIDDEN))  # layers have no MLP
-    words = llama_config(replace(wanted, sizes={**wanted.sizes, "intermediate_size": inner}))
-    words |= {"rope_theta": THETA, "rope_scaling": None}
-    tensors, norm = random_tensors(adapter_shapes(layer_shape(words)), wanted.seed), wanted.ends.norm()
+    base = llama_config(replace(wanted, sizes={**wanted.sizes, "intermediate_size": inner}))
+    base |= {"rope_theta": THETA, "rope_scaling": None}
+    tensors, norm = random_tensors(adapter_shapes(layer_shape(base)), wanted.seed), wanted.ends.norm()
     before = int(wanted.taps[0].split(".")[1]) + 1
     own = {KEY: before, "base_model_name_or_path": wanted.reference}
-    config = {"architectures": ["LlamaForCausalLM"], **words, **own}
+    config = {"architectures": ["LlamaForCausalLM"], **base, **own}
     write_head(folder, config, tensors | ({} if norm is None else {"norm.weight": norm}))

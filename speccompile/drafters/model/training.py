@@ -99,10 +99,10 @@ def new(folder: Path, wanted: NewDrafter) -> None:
     if wanted.config.get("is_encoder_decoder"):
         write_decoder(folder, wanted.target, int(wanted.sizes["layers"]))
         return
-    words = {key: value for key, value in llama_config(wanted).items() if value is not None}
+    base = {key: value for key, value in llama_config(wanted).items() if value is not None}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(wanted.seed)
-        model = LlamaForCausalLM(LlamaConfig(**words | {"tie_word_embeddings": True}))
+        model = LlamaForCausalLM(LlamaConfig(**base | {"tie_word_embeddings": True}))
     model.save_pretrained(folder)
     copy_tokenizer(wanted.target, folder)
 

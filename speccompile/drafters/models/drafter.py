@@ -33,7 +33,7 @@ class SeveralDrafters(Drafter):
         target_size: int | None = None,
         own: list[OwnTokens | None] | None = None,
     ) -> None:
-        """target_size: see `DecoderReader`; models may have more or fewer tokens. own: of each, see there."""
+        """target_size: see `DecoderReader`; models may have more or fewer tokens. own: `OwnTokens` of each model."""
         super().__init__()
         prefixes = ["drafter", *(f"drafter.{number}" for number in range(1, len(decoders)))]
         pairs = zip(decoders, prefixes, own or [None] * len(decoders), strict=True)

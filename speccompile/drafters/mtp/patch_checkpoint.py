@@ -44,7 +44,7 @@ def copy_with_replaced(source: Path, folder: Path, tensors: Mapping[str, Tensor]
 
 
 def _keep(source: Path, path: Path, names: Collection[str]) -> None:
-    """Write the named tensors of a file to another file; link or copy the file if they are all of its tensors."""
+    """Write the named tensors of a file to another file; link or copy the file if these are all its tensors."""
     stored = read_tensors(source)
     if len(names) < len(stored):
         _write(source, path, {name: tensor for name, tensor in stored.items() if name in names})
@@ -57,8 +57,8 @@ def _keep(source: Path, path: Path, names: Collection[str]) -> None:
 
 def _write(source: Path, path: Path, tensors: Mapping[str, StoredTensor]) -> None:
     """Write tensors of any dtype byte for byte; see `checkpoints.weights` for the format."""
-    header, end = {"__metadata__": {"format": "pt"}}, 0
-    entries: dict[str, object] = dict(header)
+    entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    end = 0
     for name, tensor in tensors.items():
         place = [end, end := end + tensor.size]
         entries[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": place}

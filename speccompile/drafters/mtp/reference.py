@@ -87,7 +87,7 @@ def run(layer: MtpLayer, x: Tensor, embedded: Tensor, places: Tensor, head: Head
 
 
 def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
-    """Return the same number of small layers of Llama's form, for a small target."""
+    """Write as many layers in Llama's architecture for a small target. Return their plan."""
     kind: LayerShape = small_layers(_LLAMA, hidden_size)
     shapes: dict[str, tuple[int, ...]] = {}
     for number in range(count_layers(head)):
@@ -102,8 +102,8 @@ def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers:
 
 
 def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
-    """Return interpretations of the disputed settings: the order of the concatenation, and whether features and
-    fed-back outputs are normed."""
+    """Return plans with other readings of the settings that implementations disagree on: the order of the
+    concatenation, and whether features and fed-back outputs are normed."""
     return {**before_norm(head, layers), **flipped(head, *head.switches)}
 
 

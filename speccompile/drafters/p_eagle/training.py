@@ -10,7 +10,7 @@ from speccompile.compiler.step.draft.masked import with_masks_at
 from speccompile.compiler.step.training_pass import TrainingPass
 from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.eagle3.taps import with_ids
-from speccompile.drafters.eagle3.training import beginning, speculators_config
+from speccompile.drafters.eagle3.training import initial_tensors, speculators_config
 from speccompile.drafters.initialization import layer_shape, llama_config, mask_token, target_sizes, write_head
 from speccompile.drafters.p_eagle.dialects import MASK
 from speccompile.drafters.p_eagle.drafter import PEagleReader, load_reader
@@ -52,10 +52,8 @@ class PEagleLearner(TrainableHead):
 
 def new(folder: Path, wanted: NewDrafter) -> None:
     """Write a new head: EAGLE-3's initial weights, and random features of the mask."""
-    words = llama_config(wanted)
+    base = llama_config(wanted)
     width = len(wanted.taps) * target_sizes(wanted)[0]
     mask = torch.randn(1, 1, width, generator=torch.Generator().manual_seed(wanted.seed + 1))
-    config = speculators_config(wanted, words, "peagle", "PEagleDraftModel")
-    write_head(
-        folder, config | {"mask_token_id": mask_token(wanted)}, beginning(wanted, layer_shape(words)) | {MASK: mask}
-    )
+    config = speculators_config(wanted, base, "peagle", "PEagleDraftModel") | {"mask_token_id": mask_token(wanted)}
+    write_head(folder, config, initial_tensors(wanted, layer_shape(base)) | {MASK: mask})

@@ -49,9 +49,6 @@ class Pard2Reader(PairedReader):
     def fuse(self, features: Tensor) -> Tensor:
         return self.target_proj(features) * self.scale
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        return self.embed_tokens(tokens)
-
     def run(self, x: Tensor, embedded: Tensor, current: CachedPass, turn: Turn) -> Output:
         x = embedded + x
         for layer in self.layers:

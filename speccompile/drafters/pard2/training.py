@@ -56,10 +56,10 @@ class Pard2Learner(TrainableHead):
 def new(folder: Path, wanted: NewDrafter) -> None:
     """Write a new Llama with random weights, the target's tokenizer and a projection of the taps."""
     assert wanted.target is not None, "a language model has the target's tokenizer"
-    words, (hidden, vocabulary) = llama_config(wanted), target_sizes(wanted)
-    shapes = model_shapes(layer_shape(words), len(wanted.taps) * hidden, vocabulary, bias=False)
+    base, (hidden, vocabulary) = llama_config(wanted), target_sizes(wanted)
+    shapes = model_shapes(layer_shape(base), len(wanted.taps) * hidden, vocabulary, bias=False)
     config = {
-        "architectures": ["LlamaForCausalLM"], **words, "spd_type": "pard2", "pard2": True, KEY: mask_token(wanted),
+        "architectures": ["LlamaForCausalLM"], **base, "spd_type": "pard2", "pard2": True, KEY: mask_token(wanted),
         "pard2_scale": DEFAULT_SCALE, "pard2_proj_bias": False, "pard2_target_dim": len(wanted.taps) * hidden,
         IDS: ids_of(wanted.taps),
     }  # fmt: skip

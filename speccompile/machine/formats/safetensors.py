@@ -112,4 +112,5 @@ def _span(path: Path, name: str, entry: Any) -> tuple[int, int]:
 
 
 def corrupt(path: Path, received: str, expected: str) -> CheckpointError:
+    """Return the error for a file that breaks its format."""
     return CheckpointError(f"{path}: truncated or corrupt: received {received}, expected {expected}", hint=COPY_AGAIN)

@@ -124,7 +124,7 @@ class Device:
 
 
 class Rows(NamedTuple):
-    """Place of rows on the device: the first one's address, and the bytes from one to the next."""
+    """Rows on the device: address of the first one, and bytes from one to the next."""
 
     address: int
     stride: int

@@ -12,7 +12,7 @@ from speccompile.runtime.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
 ChatTemplate = tuple[Templates, dict[str, str]]
-"""A chat template, or several by their names, and the special tokens that it may write."""
+"""A chat template, or several by name, and the special tokens that it may write."""
 
 SHORTEN = "shorten it, or build the bundle with a larger cache.max_length"
 TRUNCATE = "shorten it, drop its first tokens (--truncate left), or build the bundle with a larger cache.max_length"
@@ -30,7 +30,7 @@ def prompt_token_ids(
 ) -> list[int]:
     """Return the token ids of a prompt. chat: write a text as a user's only message into the template.
 
-    Raise PromptError if it is neither a text nor ids, and for a text without what encodes it."""
+    Raise PromptError if it is neither a text nor ids, and for a text without a tokenizer or chat template."""
     if not isinstance(prompt, str):
         return _integers(prompt)
     if chat:
@@ -104,7 +104,7 @@ def _without_row(token_id: int, text: Tokenizer | None) -> str:
 
 
 def _integers(prompt: Any) -> list[int]:
-    """Return token ids. Raise TypeError for one that is no whole number, PromptError for what are none at all."""
+    """Return token ids. Raise TypeError for a number that is not whole, PromptError for other values."""
     try:
         parts: Any = None if isinstance(prompt, bytes | bytearray | Mapping) else prompt  # whose parts may be numbers
         return [index(token) for token in parts]

@@ -11,10 +11,10 @@ from speccompile.bundle.sources import FRAMES_PER_ROW
 
 @dataclass(frozen=True)
 class Segment:
-    """Part of a transcript. start, end: in seconds from the beginning of the sound; text: as the tokenizer writes it,
-    mostly with a space before it, None without one; token_ids: times included; seek: start of its window in seconds;
-    temperature: with which it was written; avg_logprob, compression_ratio: of all tokens of its window;
-    no_speech_prob: probability that nothing is spoken in its window, None unless it was asked for."""
+    """Part of a transcript, with Whisper's fields. start, end: in seconds from the beginning of the audio; text: mostly
+    with a leading space, None without a tokenizer; token_ids: timestamps included; seek: start of its window in
+    seconds; temperature: at which it was decoded; avg_logprob, compression_ratio: of all tokens of its window;
+    no_speech_prob: probability that its window has no speech, None unless requested."""
 
     start: float
     end: float
@@ -34,11 +34,12 @@ class Segment:
 def cut_at_times(
     tokens: Sequence[int], first: int | None, frames: int
 ) -> tuple[list[tuple[int, int, Sequence[int]]], int]:
-    """Return the parts of a window's tokens, with their first and last row of the encoder, and the number of frames
-    after which the next window begins: as transformers' `_retrieve_segment`.
+    """Split a window's tokens at timestamps, as transformers' `_retrieve_segment`. Return the parts, each with its
+    first and last encoder row, and the number of frames after which the next window begins.
 
-    first: token of the time 0.00, None for a text without times; frames: of the window's sound. A part ends where two
-    times follow each other; the sound after the last such pair is heard again, unless the text ends in one time.
+    first: token of the timestamp 0.00, None for a text without timestamps; frames: length of the window's audio. A part
+    ends between two adjacent timestamps. The audio after the last such pair is part of the next window, unless the text
+    ends in a single timestamp.
     """
     is_time = [first is not None and token >= first for token in tokens]
     ends = [place + 1 for place in range(len(tokens) - 1) if is_time[place] and is_time[place + 1]]
@@ -61,15 +62,15 @@ def cut_at_times(
 
 
 def previous_tokens(segments: Sequence[Sequence[int]], first: int | None) -> Iterator[int]:
-    """Yield the tokens of segments as the text before the next window: of two times at an end one."""
+    """Yield the tokens of segments as the prompt of the next window: of two timestamps at an end only the first."""
     for tokens in segments:
         is_doubled = first is not None and len(tokens) > 2 and tokens[-2] >= first
         yield from tokens[:-1] if is_doubled else tokens
 
 
 def compression_ratio(tokens: Sequence[int], vocabulary_size: int) -> float:
-    """Return how much shorter zlib makes the bytes of some tokens, at least one: text that repeats has a large
-    ratio."""
+    """Return the size of tokens over their size compressed by zlib. Repetitive text has a large ratio. tokens: one or
+    more."""
     width = int(log2(vocabulary_size) / 8) + 1
     plain = b"".join(token.to_bytes(width, "little") for token in tokens)
     return len(plain) / len(zlib.compress(plain))

@@ -1,4 +1,4 @@
-"""OpenAI's endpoints for sounds: transcriptions and translations, whole or streamed by segments."""
+"""OpenAI's audio endpoints: transcriptions and translations, whole or streamed by segments."""
 
 import re
 import threading
@@ -25,12 +25,11 @@ from speccompile.runtime.transcription.transcribe import check_hears
 from speccompile.runtime.transcription.transcript import Transcript
 from speccompile.serving.http.body import Json
 from speccompile.serving.http.errors import RequestError, cancelled_error, to_request_error
-from speccompile.serving.http.json_text import dumps
 from speccompile.serving.http.model import ServedModel
 from speccompile.serving.http.multipart import Part, read_form
 from speccompile.serving.http.requests import adapter_of, check_model, cooled
 from speccompile.serving.http.schema import shown
-from speccompile.serving.http.stream import DONE, cancel_on_disconnect
+from speccompile.serving.http.stream import DONE, cancel_on_disconnect, event
 from speccompile.serving.scheduler import Request
 
 TRANSCRIPTIONS_URL, TRANSLATIONS_URL = "/v1/audio/transcriptions", "/v1/audio/translations"
@@ -42,14 +41,14 @@ _COMMON = ("file", "model", "prompt", "response_format", "temperature", "stream"
 FIELDS = {TRANSCRIBE: (*_COMMON, "language", "timestamp_granularities[]"), TRANSLATE: _COMMON}
 """Task -> fields of a form. Others are refused."""
 WARMER = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""Temperatures that are tried in turn where none is asked for, in bundles that sample: Whisper's own."""
+"""Whisper's fallback temperatures, tried in turn by bundles that sample if a request sets none."""
 _FIELD_OF = {"audio": "file", "language": "language", "initial_prompt": "prompt"}
-"""Option of a transcript, with which a refusal begins -> field of the form that sets it."""
+"""Option at the beginning of an error about a transcript -> field of the form that sets it."""
 
 
 @dataclass(frozen=True)
 class AudioRequest:
-    """Checked form. temperature: None for the default; form: of the answer."""
+    """Checked form. temperature: None for the default; form: response format."""
 
     sound: bytes
     model: str | None
@@ -121,7 +120,7 @@ class AudioRun:
         self._running: Request | None = None
 
     def cancel(self) -> None:
-        """End the window that is written, and write no more."""
+        """End the current window, and begin no other."""
         with self._lock:
             self._cancelled = True
             if self._running is not None:
@@ -177,7 +176,7 @@ class AudioRun:
 
 
 def _of_the_form(error: UsageError) -> RequestError:
-    """Return a refusal of an option of a transcript as one of the field that sets it."""
+    """Convert an error about an option into one about the field of the form that sets it."""
     if isinstance(error, RequestError):
         return error
     option, _, problem = str(error).partition(": ")
@@ -190,14 +189,14 @@ def _of_the_form(error: UsageError) -> RequestError:
 
 
 def _tried(asked: AudioRequest, manifest: Manifest) -> Any:
-    """Return the temperatures of a request: 0 falls back to higher ones where the bundle samples."""
+    """Return the temperatures to try for a request: with 0, higher ones follow if the bundle samples."""
     if asked.temperature:
         return asked.temperature
     return WARMER if manifest.decoding == "sampling" else 0.0
 
 
 def answer(form: str, found: Transcript) -> Response:
-    """Return the answer in a form."""
+    """Return the response in one of FORMATS."""
     text = found.text or ""
     if form in ("json", "verbose_json"):
         usage = {"type": "duration", "seconds": round(found.seconds, 3)}
@@ -224,18 +223,14 @@ def _events(writing: Transcription, run: AudioRun) -> Iterator[bytes]:
     """Yield the events of a streamed transcript: a delta for each segment, then the whole text."""
     try:
         for segment in writing:
-            yield _event({"type": "transcript.text.delta", "delta": segment.text or ""})
+            yield event({"type": "transcript.text.delta", "delta": segment.text or ""})
         usage = {"type": "duration", "seconds": round(writing.sound.seconds, 3)}
-        yield _event({"type": "transcript.text.done", "text": writing.result().text or "", "usage": usage})
+        yield event({"type": "transcript.text.done", "text": writing.result().text or "", "usage": usage})
     except Exception as error:  # noqa: BLE001 -- the client must receive any error: the status has been sent
-        yield _event(to_request_error(error).to_json())
+        yield event(to_request_error(error).to_json())
     finally:
         run.cancel()
     yield DONE
-
-
-def _event(data: dict[str, Any]) -> bytes:
-    return b"data: " + dumps(data) + b"\n\n"
 
 
 class _Stream(StreamingResponse):
@@ -247,8 +242,8 @@ class _Stream(StreamingResponse):
     @staticmethod
     async def _all(writing: Transcription, run: AudioRun) -> AsyncIterator[bytes]:
         try:
-            async for event in iterate_in_threadpool(_events(writing, run)):
-                yield event
+            async for each in iterate_in_threadpool(_events(writing, run)):
+                yield each
         finally:
             run.cancel()
 
@@ -256,7 +251,7 @@ class _Stream(StreamingResponse):
 async def respond(
     http: HttpRequest, read: Callable[[], Any], model: ServedModel, task: str, client: str, *, speculative: bool
 ) -> Response:
-    """Return the answer to a form. read: a coroutine with its body. Raise RequestError."""
+    """Answer a request. read: coroutine function that returns its body. Raise RequestError."""
     body = await read()
     asked = await run_in_threadpool(audio_request, body, http.headers.get("content-type", ""), task)
     check_model(asked.model, model.names)

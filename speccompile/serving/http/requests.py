@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from speccompile.bundle.sampling import COLDEST, LOGIT_BIAS, SAMPLING_OPTIONS
+from speccompile.bundle.sampling import LOGIT_BIAS, MIN_TEMPERATURE, SAMPLING_OPTIONS
 from speccompile.serving.http import prompts
 from speccompile.serving.http.errors import NOT_FOUND, RequestError
 from speccompile.serving.http.fields import CHAT, COMPLETION, validate
@@ -317,4 +317,4 @@ def _sampling_value(name: str, value: float) -> float:
 
 def cooled(temperature: float) -> float:
     """Return a temperature from 0 on, with those that float32 cannot divide by as 0."""
-    return float(temperature) if temperature >= COLDEST else 0.0
+    return float(temperature) if temperature >= MIN_TEMPERATURE else 0.0

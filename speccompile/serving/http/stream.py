@@ -84,20 +84,21 @@ class Events(StreamingResponse):
 async def _events(answer: ResponseBuilder, requests: Sequence[Request]) -> AsyncIterator[bytes]:
     """Yield the events of a response. A later error is an event too: the status has already been sent."""
     for chunk in answer.first_chunks():
-        yield _event(chunk)
+        yield event(chunk)
     ended: dict[int, Generation] = {}
     try:
         async for index, piece in deltas(requests):
             for chunk in answer.chunks(index, piece):
-                yield _event(chunk)
+                yield event(chunk)
             if piece.generation is not None:
                 ended[index] = piece.generation
         for chunk in answer.last_chunks([ended[index] for index in sorted(ended)]):
-            yield _event(chunk)
+            yield event(chunk)
     except Exception as error:  # noqa: BLE001 -- the client must receive any error
-        yield _event(to_request_error(error).to_json())
+        yield event(to_request_error(error).to_json())
     yield DONE
 
 
-def _event(data: dict[str, Any]) -> bytes:
+def event(data: dict[str, Any]) -> bytes:
+    """Return a server-sent event with JSON data."""
     return b"data: " + dumps(data) + b"\n\n"

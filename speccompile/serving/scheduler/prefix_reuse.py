@@ -1,4 +1,4 @@
-"""Reuse of cached tokens by a sequence that gets a batch slot: those of a slot, of a kept session, or of the bundle."""
+"""Reuse of cached tokens when a sequence gets a batch slot: from a slot, a stored session, or the bundle's prefixes."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class PrefixReuse:
-    """Finds the longest cached prefix of a sequence, and moves it to the assigned slot. Only the thread that owns the
-    bundle calls it. A scheduler is one."""
+    """Base class of `Scheduler` that finds the longest cached prefix of a sequence, and moves it to the assigned slot.
+    Only the thread that owns the bundle may call it."""
 
     def __init__(self, bundle: "Bundle", clock: Callable[[], float], sessions: SessionFolder | None) -> None:
-        """sessions: where texts are kept for later services. Raise UsageError if the bundle's cannot be."""
+        """sessions: folder of texts for later services. Raise UsageError if the bundle does not support sessions."""
         self.bundle, self._clock, self._costs = bundle, clock, LatencyEstimates()
         self._slots = SlotAllocator(bundle.manifest.batch_size, self._usable)
         self._slots.hold(0, self._loop.hold_resumed())
@@ -40,16 +40,16 @@ class PrefixReuse:
         return self._loop.serves(length, written, part)
 
     def _read_ahead(self, served: ScheduledSequence) -> None:
-        """Begin to read the file that the sequence goes on from, on another thread."""
+        """Begin to read the session file that the sequence continues, on another thread."""
         if self._kept is not None and served.reuse:
             self._kept.read_ahead(served.row.identity, served.sharing, self._slots.choose(served).reuse)
 
     def _has_read(self, *, wait: bool) -> bool:
-        """Return whether no file is being read. wait: until then."""
+        """Return whether all reads of files have ended. wait: wait until they have."""
         return self._kept is None or self._kept.has_read(wait=wait)
 
     def _prepare(self, served: ScheduledSequence, place: SlotAssignment) -> int:
-        """Let the assigned slot hold the longest prefix that pays. Return its number of tokens."""
+        """Restore or copy the longest cached prefix into the assigned slot if that saves time. Return its tokens."""
         restored = self._restored(served, place)
         return self._copied(served, place) if restored is None else restored
 

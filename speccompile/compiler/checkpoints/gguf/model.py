@@ -5,8 +5,9 @@ from pathlib import Path
 
 from speccompile.compiler.checkpoints.gguf.architectures import ARCHITECTURES, Architecture
 from speccompile.compiler.checkpoints.gguf.metadata import Metadata, shown
-from speccompile.compiler.checkpoints.gguf.reader import GgufTensor, corrupt
+from speccompile.compiler.checkpoints.gguf.reader import GgufTensor
 from speccompile.errors import UnsupportedModelError
+from speccompile.machine.formats.safetensors import corrupt
 
 ARCHITECTURE, TYPE = "general.architecture", "general.type"
 TABLE = "token_embd.weight"

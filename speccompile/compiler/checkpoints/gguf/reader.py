@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from speccompile.compiler.checkpoints.gguf.block_types import BLOCK_TYPES, OTHERS
-from speccompile.compiler.checkpoints.json_files import COPY_AGAIN, is_present
+from speccompile.compiler.checkpoints.json_files import is_present
 from speccompile.errors import CheckpointError
+from speccompile.machine.formats.safetensors import corrupt
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -68,11 +69,6 @@ def read_gguf(path: Path) -> GgufFile:
     is_present(path)
     with path.open("rb") as file:
         return _Header(path, file).read()
-
-
-def corrupt(path: Path, received: str, expected: str) -> CheckpointError:
-    """Return the error for a file that breaks the format."""
-    return CheckpointError(f"{path}: truncated or corrupt: received {received}, expected {expected}", hint=COPY_AGAIN)
 
 
 class _Header:

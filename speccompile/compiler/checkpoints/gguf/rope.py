@@ -6,8 +6,8 @@ from typing import Any
 
 from speccompile.compiler.checkpoints.gguf.metadata import shortest, shown
 from speccompile.compiler.checkpoints.gguf.model import GgufPart
-from speccompile.compiler.checkpoints.gguf.reader import corrupt
 from speccompile.errors import UnsupportedModelError
+from speccompile.machine.formats.safetensors import corrupt
 
 FACTORS = "rope_freqs.weight"
 LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"

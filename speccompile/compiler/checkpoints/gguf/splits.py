@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 from speccompile.compiler.checkpoints.gguf.metadata import shown
-from speccompile.compiler.checkpoints.gguf.reader import GgufFile, corrupt, read_gguf
+from speccompile.compiler.checkpoints.gguf.reader import GgufFile, read_gguf
 from speccompile.errors import CheckpointError
+from speccompile.machine.formats.safetensors import corrupt
 
 NUMBER, COUNT, TENSORS = "split.no", "split.count", "split.tensors.count"
 

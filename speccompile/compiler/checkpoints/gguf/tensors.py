@@ -25,9 +25,10 @@ from speccompile.compiler.checkpoints.gguf.architectures import (
 from speccompile.compiler.checkpoints.gguf.block_types import INTEGERS
 from speccompile.compiler.checkpoints.gguf.heads import GgufHead
 from speccompile.compiler.checkpoints.gguf.model import GgufModel
-from speccompile.compiler.checkpoints.gguf.reader import GgufTensor, corrupt
+from speccompile.compiler.checkpoints.gguf.reader import GgufTensor
 from speccompile.compiler.checkpoints.gguf.rope import FACTORS, LONG, SHORT
 from speccompile.errors import UnsupportedModelError
+from speccompile.machine.formats.safetensors import corrupt
 
 _LAYER = re.compile(r"blk\.(0|[1-9]\d*)\.(.+)")
 

@@ -1,4 +1,4 @@
-"""Adapters as kernels."""
+"""Lower LoRA adapters to the operator of the kernels."""
 
 import onnx_ir as ir
 

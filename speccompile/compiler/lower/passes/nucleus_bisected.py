@@ -4,7 +4,7 @@ import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.passes import Nodes, rewrite_nodes, static_size
-from speccompile.compiler.lower.passes.limits import Limits, among, is_limited, limits_of
+from speccompile.compiler.lower.passes.limits import Limits, apply_limits, is_limited, per_row_limits
 
 _STEPS = 30  # each halves the range on a logarithmic scale: 69 nats shrink below the spacing of float32
 _MOST_SORTED = 2048  # TensorRT sorts 3840 numbers at most
@@ -23,7 +23,7 @@ def nucleus_bisected(model: ir.Model) -> int:
 
     def rewrite(nodes: Nodes, node: ir.Node) -> list[ir.Value]:
         probs, *rows = node.inputs
-        size, limits = static_size(probs, 2), limits_of(nodes, *rows)
+        size, limits = static_size(probs, 2), per_row_limits(nodes, *rows)
         return bisected(nodes, probs, limits) if size > _MOST_SORTED else in_order(nodes, probs, size, limits)
 
     return rewrite_nodes(model, neutral.DOMAIN, "Nucleus", rewrite)
@@ -32,7 +32,7 @@ def nucleus_bisected(model: ir.Model) -> int:
 def in_order(nodes: Nodes, probs: ir.Value, size: int, limits: Limits) -> list[ir.Value]:
     """Return threshold and mass, float32 [B, R] each."""
     best, _ = nodes.several(2, "TopK", probs, nodes.integers(size))
-    threshold, mass, _ = among(nodes, best, size, limits)
+    threshold, mass, _ = apply_limits(nodes, best, size, limits)
     return [nodes("Squeeze", value, nodes.integers(2)) for value in (threshold, mass)]
 
 
@@ -40,14 +40,14 @@ def bisected(nodes: Nodes, probs: ir.Value, limits: Limits) -> list[ir.Value]:
     """Return threshold and mass, float32 [B, R] each."""
     zero, one, last = nodes.number(0.0), nodes.number(1.0), nodes.integers(2)
     best = nodes("ReduceMax", probs, last, keepdims=1)  # [B, R, 1]
-    has_count = nodes("Greater", limits.count, nodes.integers(0))
-    has_share = nodes("Less", limits.share, one)
+    has_top_k = nodes("Greater", limits.top_k, nodes.integers(0))
+    has_top_p = nodes("Less", limits.top_p, one)
 
-    count = nodes("Cast", limits.count, to=int(ir.DataType.FLOAT))
-    at_count = nodes("Where", has_count, _highest(nodes, probs, one, best, count), zero)
-    wanted = nodes("Mul", limits.share, reaching(nodes, probs, at_count, probs))
-    at_share = nodes("Where", has_share, _highest(nodes, probs, probs, best, wanted), zero)
-    limit = nodes("Max", at_count, at_share, nodes("Mul", limits.part, best))
+    top_k = nodes("Cast", limits.top_k, to=int(ir.DataType.FLOAT))
+    at_top_k = nodes("Where", has_top_k, _highest(nodes, probs, one, best, top_k), zero)
+    wanted = nodes("Mul", limits.top_p, reaching(nodes, probs, at_top_k, probs))
+    at_top_p = nodes("Where", has_top_p, _highest(nodes, probs, probs, best, wanted), zero)
+    limit = nodes("Max", at_top_k, at_top_p, nodes("Mul", limits.min_p, best))
     limited = is_limited(nodes, limits)
     threshold = nodes("Where", limited, limit, zero)
     mass = nodes("Where", limited, reaching(nodes, probs, threshold, probs), one)

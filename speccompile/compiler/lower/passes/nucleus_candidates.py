@@ -7,7 +7,7 @@ import onnx_ir as ir
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.passes import Nodes, rewrite_nodes, static_size
 from speccompile.compiler.lower.passes.blocks import in_blocks
-from speccompile.compiler.lower.passes.limits import Limits, among, is_limited, limits_of
+from speccompile.compiler.lower.passes.limits import Limits, apply_limits, is_limited, per_row_limits
 from speccompile.compiler.lower.passes.nucleus_bisected import bisected, in_order
 from speccompile.compiler.lower.passes.topk_blocks import best_in_blocks, pays
 
@@ -30,7 +30,7 @@ def nucleus_candidates(model: ir.Model) -> int:
 
 def _nucleus(nodes: Nodes, node: ir.Node) -> Sequence[ir.Value]:
     probs, *rows = node.inputs
-    size, limits = static_size(probs, 2), limits_of(nodes, *rows)
+    size, limits = static_size(probs, 2), per_row_limits(nodes, *rows)
     counts = [count for count in _CANDIDATES if count < size]
     has_limit = nodes.reduce_any(is_limited(nodes, limits))
     if not counts or not pays(size, counts[0]):
@@ -72,8 +72,8 @@ def _found(nodes: Nodes, probs: ir.Value, size: int, limits: Limits, counts: Seq
 def _checked(
     nodes: Nodes, probs: ir.Value, size: int, limits: Limits, counts: Sequence[int], best: ir.Value
 ) -> Sequence[ir.Value]:
-    """Return those among the best candidates, if they suffice."""
-    threshold, mass, is_enough = among(nodes, best, counts[0], limits)
+    """Return threshold and mass [B, R] among the best candidates if these suffice, else among more of them."""
+    threshold, mass, is_enough = apply_limits(nodes, best, counts[0], limits)
     return nodes.if_else(
         nodes.reduce_any(nodes("Not", is_enough)),
         lambda inner: _found(inner, probs, size, limits, counts[1:]),

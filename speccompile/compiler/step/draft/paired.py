@@ -9,7 +9,7 @@ from abc import abstractmethod
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.decoder import CacheShape
@@ -32,6 +32,7 @@ class PairedReader(DraftNetwork):
     """A network over such rows. Subclasses define how features become rows, the layers, and the head."""
 
     pairs_next_token = True
+    embed_tokens: nn.Module
 
     def __init__(self, layers: LayerShape, shape: CacheShape) -> None:
         super().__init__()
@@ -45,9 +46,10 @@ class PairedReader(DraftNetwork):
     def fuse(self, features: Tensor) -> Tensor:
         """Fuse features float32 [B, T, F] -> [B, T, h], once for every true row."""
 
-    @abstractmethod
     def embed(self, tokens: Tensor) -> Tensor:
         """Return the embeddings float32 [B, T, h] of tokens int64 [B, T]."""
+        found: Tensor = self.embed_tokens(tokens)
+        return found
 
     @abstractmethod
     def run(self, x: Tensor, embedded: Tensor, current: CachedPass, turn: Turn) -> Output:
