@@ -43,8 +43,7 @@ class Schedule:
     tree: of the drafts. rounds: windows of decoding, each the tokens of a tree's nodes in every batch slot, over the
     text's first `rounds_at` tokens; none until `with_rounds` finds drafts that are accepted. overlap: tokens of a text
     window that the next one repeats (see `pairs` in the contract). chunk: the widest window of text. sources: of all
-    batch slots, for a target with an encoder; features: their shape, for speech (see `source_feeds`). told: see
-    `is_told` below.
+    batch slots, for a target with an encoder; features: their shape, for speech. told: see `is_told` below.
     """
 
     texts: list[list[int]]
