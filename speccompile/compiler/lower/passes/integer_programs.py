@@ -35,6 +35,7 @@ def integer_programs(model: ir.Model) -> int:
     homes = {node: group for group in groups for node in group}
     for group in groups:
         _replace(model, group, homes, overloads)
+    RemoveUnusedNodesPass()(model)
     TopologicalSortPass()(model)
     return len(groups)
 
