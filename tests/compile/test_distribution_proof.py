@@ -146,10 +146,10 @@ def test_near_ties_are_reported_and_bounded(bundle, monkeypatch):
     tie = seeds.check_equal(bundle, case)
     assert (tie["prompt"], tie["index"]) == (1, 3)
     assert tie["tokens"] == [case.speculative.token_ids[3], case.autoregressive.token_ids[3]]
-    monkeypatch.setattr(tokens, "run", lambda *_, **__: [case])
+    monkeypatch.setattr(tokens, "decode_both", lambda *_, **__: [case])
     found = seeds.check(bundle, [[5, 6, 7]], 8)
     assert (found["equal"], found["near_ties"]) == (0, [tie])
-    monkeypatch.setattr(tokens, "run", lambda *_, **__: [case, case])
+    monkeypatch.setattr(tokens, "decode_both", lambda *_, **__: [case, case])
     message = (
         "with equal seeds 2 of 2 prompts part at near-ties between speculative and autoregressive sampling, expected"
     )
