@@ -98,7 +98,7 @@ REFUSED_UNVERIFIED = {
         r"graphs/weights\.bin: the file is missing; hashes\.json lists it",
     ),
 }
-"""What is seen without a look at all bytes as well."""
+"""List refusals that need no look at all bytes."""
 
 
 @pytest.mark.parametrize("name", REFUSED | REFUSED_UNVERIFIED)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -52,18 +53,19 @@ inline Shape broadcast(const Shape& a, const Shape& b) {
   return shape;
 }
 
-// Calls f(number of the result, number of each input's value), for all results in order.
+using Strides = std::array<int64_t, 8>;
+
+// Return how many numbers a step along each axis skips.
+inline Strides strides_of(const Shape& shape) {
+  Strides strides{};
+  int64_t stride = 1;
+  for (size_t i = shape.rank; i-- > 0; stride *= shape[i]) strides[i] = stride;
+  return strides;
+}
+
+// Calls f(number of the result, places of the values that it is made of), for all results in order.
 template <size_t kCount, class F>
-void for_each(const std::array<Value, kCount>& values, const Shape& shape, F f) {
-  std::array<std::array<int64_t, 8>, kCount> steps{};
-  for (size_t v = 0; v < kCount; ++v) {
-    int64_t step = 1;
-    for (size_t i = 0; i < values[v].shape.rank; ++i) {
-      const int64_t size = values[v].shape[values[v].shape.rank - 1 - i];
-      steps[v][shape.rank - 1 - i] = size == 1 ? 0 : step;
-      step *= size;
-    }
-  }
+void walk(const Shape& shape, const std::array<Strides, kCount>& steps, F f) {
   std::array<int64_t, kCount> at{};
   std::array<int64_t, 8> place{};
   const int64_t count = shape.count(), row = shape.rank ? shape.last() : 1;
@@ -81,6 +83,18 @@ void for_each(const std::array<Value, kCount>& values, const Shape& shape, F f) 
       place[axis] = 0;
     }
   }
+}
+
+// Walks through values that broadcast to the shape.
+template <size_t kCount, class F>
+void for_each(const std::array<Value, kCount>& values, const Shape& shape, F f) {
+  std::array<Strides, kCount> steps{};
+  for (size_t v = 0; v < kCount; ++v) {
+    const Shape& own = values[v].shape;
+    const Strides strides = strides_of(own);
+    for (size_t i = 0; i < own.rank; ++i) steps[v][shape.rank - own.rank + i] = own[i] == 1 ? 0 : strides[i];
+  }
+  walk(shape, steps, f);
 }
 
 // The values of one run. Small ones stand side by side in memory that costs nothing.

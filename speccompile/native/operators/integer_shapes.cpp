@@ -116,20 +116,12 @@ Value gather_elements(Run& run, const Step& step) {
   if (at.shape.rank != x.shape.rank) refuse("GatherElements: received the indices " + describe(at.shape) + " for " + describe(x.shape));
   for (size_t i = 0; i < x.shape.rank; ++i)
     if (i != axis && at.shape[i] > x.shape[i]) refuse("GatherElements: received the indices " + describe(at.shape) + " for " + describe(x.shape));
-  const int64_t behind = around(x.shape, axis).second;
   int64_t* const numbers = run.room(at.shape.count());
-  std::array<int64_t, 8> steps{}, place{};
-  int64_t stride = 1;
-  for (size_t i = x.shape.rank; i-- > 0; stride *= x.shape[i]) steps[i] = i == axis ? 0 : stride;
-  const int64_t count = at.shape.count();
-  for (int64_t i = 0, from = 0; i < count; ++i) {
-    numbers[i] = x.data[from + place_of(at.data[i], x.shape[axis]) * behind];
-    for (size_t other = at.shape.rank; other-- > 0;) {
-      from += steps[other];
-      if (++place[other] < at.shape[other]) break;
-      from -= steps[other] * at.shape[other], place[other] = 0;
-    }
-  }
+  Strides steps = strides_of(x.shape);
+  const int64_t behind = std::exchange(steps[axis], 0);
+  walk(at.shape, std::array<Strides, 1>{steps}, [&](int64_t i, const std::array<int64_t, 1>& from) {
+    numbers[i] = x.data[from[0] + place_of(at.data[i], x.shape[axis]) * behind];
+  });
   return {numbers, at.shape};
 }
 
@@ -167,18 +159,10 @@ Value slice(Run& run, const Step& step) {
   }
   if (shape.count() == x.shape.count()) return x;
   int64_t* const numbers = run.room(shape.count());
-  std::array<int64_t, 8> steps{}, place{};
-  int64_t stride = 1, from = 0;
-  for (size_t i = x.shape.rank; i-- > 0; stride *= x.shape[i]) steps[i] = stride, from += first[i] * stride;
-  const int64_t count = shape.count();
-  for (int64_t i = 0; i < count; ++i) {
-    numbers[i] = x.data[from];
-    for (size_t axis = shape.rank; axis-- > 0;) {
-      from += steps[axis];
-      if (++place[axis] < shape[axis]) break;
-      from -= steps[axis] * shape[axis], place[axis] = 0;
-    }
-  }
+  const Strides steps = strides_of(x.shape);
+  int64_t start = 0;
+  for (size_t i = 0; i < x.shape.rank; ++i) start += first[i] * steps[i];
+  walk(shape, std::array<Strides, 1>{steps}, [&](int64_t i, const std::array<int64_t, 1>& from) { numbers[i] = x.data[start + from[0]]; });
   return {numbers, shape};
 }
 
