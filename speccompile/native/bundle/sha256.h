@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), for the names of cached files.
+// SHA-256 (FIPS 180-4), for API keys, the adapters of kept sessions and the names of cached files, as Python's hashlib makes it.
 #pragma once
 
 #include <string>

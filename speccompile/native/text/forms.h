@@ -1,4 +1,6 @@
 // Unicode's normal forms and lower case, of the versions that tokenizers has (unicode_forms.h, unicode_compatible.h).
+//
+// By hand, because each character keeps its place in the original text, which utf8proc 2.8 does not tell; and that library has other tables.
 #pragma once
 
 #include "pieces.h"
