@@ -97,13 +97,15 @@ def write_model(
     n_parameters = sum(tensor.numel() for tensor in tensors.values())
     shards = split_torch_state_dict_into_shards(tensors, max_shard_size=shard_size)
     total, done = sum(tensor.nbytes for tensor in tensors.values()), 0
+    back = "\r" if sys.stderr.isatty() else ""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for file, names in shards.filename_to_tensors.items():
             its = {name: tensors[name] for name in sorted(names)}
             for written in _write_shard(folder / file, its, dtype, pool, constants):
                 done += written
-                _say(f"\r{folder}: {done / 1e9:.2f} of {total / 1e9:.2f} GB")
-    _say(f"\r{folder}: {n_parameters / 1e9:.3f} B parameters in {total / 1e9:.2f} GB\n")
+                if back:  # elsewhere every part would be a line
+                    _say(f"{back}{folder}: {done / 1e9:.2f} of {total / 1e9:.2f} GB")
+    _say(f"{back}{folder}: {n_parameters / 1e9:.3f} B parameters in {total / 1e9:.2f} GB\n")
     if shards.is_sharded:
         metadata = {"total_parameters": n_parameters, **shards.metadata}
         index = {"metadata": metadata, "weight_map": shards.tensor_to_filename}
