@@ -1,9 +1,7 @@
 // JSON values: read as Python's json.loads reads them, written as json.dumps writes them.
 //
-// By hand (650 lines), because both runtimes refuse the same files in the same words and write the same bytes. nlohmann/json 3.11 makes floats
-// of integers beyond 64 bits, refuses NaN and lone surrogates, and writes 1e+15 for 1000000000000000.0; a tokenizer of 128,000 words, 10 MB, takes
-// it 0.25 s, and 25 s where it keeps the order of names; 0.12 s here. yyjson reads that in 0.02 s with 245 kB of code, and would leave the values,
-// the words of errors and the writer to us.
+// By hand, because both runtimes refuse the same files in the same words and write the same bytes: nlohmann/json makes floats of
+// large integers and takes twice the time. Figures: docs/explanation/decisions/0009-formats-by-hand.md.
 #pragma once
 
 #include <algorithm>

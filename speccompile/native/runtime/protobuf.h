@@ -1,6 +1,7 @@
 // Protobuf encoding of ONNX files: https://protobuf.dev/programming-guides/encoding (runtime/devices/protobuf.py).
 //
-// By hand (200 lines with onnx_file.cpp), because ONNX Runtime tells nothing of a file's external weights before a session has read them.
+// By hand (210 lines with onnx_file.cpp), because ONNX Runtime tells nothing of a file's external weights before a session has
+// read them.
 #pragma once
 
 #include <cstdint>

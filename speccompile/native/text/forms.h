@@ -1,6 +1,7 @@
 // Unicode's normal forms and lower case, of the versions that tokenizers has (unicode_forms.h, unicode_compatible.h).
 //
-// By hand, because each character keeps its place in the original text, which utf8proc 2.8 does not tell; and that library has other tables.
+// By hand, because each character keeps its place in the original text, which utf8proc does not tell. Figures:
+// docs/explanation/decisions/0009-formats-by-hand.md.
 #pragma once
 
 #include "pieces.h"

@@ -1,7 +1,7 @@
 // Regular expressions, as Oniguruma reads and matches them for the Python package tokenizers.
 //
-// By hand (1,300 lines), because Debian 12 has no static library of Oniguruma, and its 6.9.8 has older tables than the one inside tokenizers: \w
-// is 135,206 characters instead of 144,671, so that texts would be cut in other places. PCRE2 has other tables and another syntax.
+// By hand, because the Oniguruma that Debian 12 has would cut texts elsewhere: its tables are older than those inside tokenizers.
+// Figures: docs/explanation/decisions/0009-formats-by-hand.md.
 #pragma once
 
 #include <array>

@@ -2,8 +2,8 @@
 //
 // Nothing is read leniently that proxies read in several ways: lines end with CR LF, a body has one length, no header is folded.
 //
-// By hand, because cpp-httplib 0.53 and Boost.Beast 1.74 took 7 and 11 of 39 malformed or ambiguous requests, and kept 1500 clients that
-// send a head byte by byte: figures are in docs/explanation/comparison.md.
+// By hand, because cpp-httplib and Boost.Beast took 7 and 11 of 39 malformed or ambiguous requests, and kept 1500 clients that send
+// a head byte by byte. Figures: docs/explanation/decisions/0009-formats-by-hand.md.
 #pragma once
 
 #include <cstdint>
