@@ -27,9 +27,9 @@ Finished = Callable[[Tensor, Tensor, list[int], HeadPlan, Weights], Tensor]
 [n, V] and their n previous tokens."""
 
 
-def block_teacher(site: DrafterContext, finished: Finished) -> ReferenceLogits:
+def block_teacher(context: DrafterContext, finished: Finished) -> ReferenceLogits:
     """Return the reference of a head, with the target's embedding and output head if it has none."""
-    head, weights = site.head, with_ends(site.head, site.ends())
+    head, weights = context.head, with_ends(context.head, context.ends())
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
@@ -41,9 +41,9 @@ def block_teacher(site: DrafterContext, finished: Finished) -> ReferenceLogits:
     return logits
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: see `block_teacher`."""
-    return [block_teacher(site, _all_selected)]
+    return [block_teacher(context, _all_selected)]
 
 
 def _all_selected(hidden: Tensor, logits: Tensor, before: list[int], head: HeadPlan, weights: Weights) -> Tensor:

@@ -16,9 +16,9 @@ from speccompile.plan.head import HeadPlan
 __all__ = ["readings", "small", "teachers"]
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: see `block_teacher`."""
-    return [block_teacher(site, _corrected)]
+    return [block_teacher(context, _corrected)]
 
 
 def _corrected(hidden: Tensor, logits: Tensor, before: list[int], head: HeadPlan, weights: Weights) -> Tensor:

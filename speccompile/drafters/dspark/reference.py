@@ -17,16 +17,16 @@ from speccompile.plan.head import HeadPlan
 from speccompile.runtime.devices.engine import Array
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: see `block_teacher`."""
-    return [block_teacher(site, _corrected)]
+    return [block_teacher(context, _corrected)]
 
 
-def confidences(site: DrafterContext) -> Confidence | None:
+def confidences(context: DrafterContext) -> Confidence | None:
     """Return the reference of the confidence in the draft after each token; None without a confidence head."""
-    if not site.head.switches["confidence_head"]:
+    if not context.head.switches["confidence_head"]:
         return None
-    head, weights = site.head, with_ends(site.head, site.ends())
+    head, weights = context.head, with_ends(context.head, context.ends())
 
     @torch.no_grad()
     def sure(fed: DrafterInputs, drafts: list[int]) -> Array:

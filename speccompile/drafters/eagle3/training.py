@@ -34,8 +34,8 @@ _PLAIN = dict.fromkeys(_SWITCHES, False) | {
 """Switches of EAGLE-3 as in the paper, by the names of `HeadPlan.switches`."""
 
 
-def learner(site: DrafterContext, depth: int) -> "Eagle3Learner":
-    return Eagle3Learner(site.head, load_reader(site), depth)
+def learner(context: DrafterContext, depth: int) -> "Eagle3Learner":
+    return Eagle3Learner(context.head, load_reader(context), depth)
 
 
 class Eagle3Learner(TrainablePairedHead):

@@ -18,11 +18,11 @@ from speccompile.plan.head import HeadPlan
 from speccompile.plan.layers import LayerShape
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter of a chain, which ends after a draft of low confidence."""
-    decoder = skip_layers(site.target(), range(exit_layer(site.head)))
-    adapter = load_head(Adapter(site.head, site.shape.max_length), site.head)
-    return token_by_token(site, KangarooReader(site.head, decoder, adapter), site.drafter.threshold)
+    decoder = skip_layers(context.target(), range(exit_layer(context.head)))
+    adapter = load_head(Adapter(context.head, context.shape.max_length), context.head)
+    return token_by_token(context, KangarooReader(context.head, decoder, adapter), context.drafter.threshold)
 
 
 class AdapterLayer(nn.Module):

@@ -17,8 +17,8 @@ from speccompile.drafters.p_eagle.drafter import PEagleReader, load_reader
 from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead, rows_at
 
 
-def learner(site: DrafterContext, depth: int) -> "PEagleLearner":
-    return PEagleLearner(site.head, load_reader(site, depth - 1), depth)
+def learner(context: DrafterContext, depth: int) -> "PEagleLearner":
+    return PEagleLearner(context.head, load_reader(context, depth - 1), depth)
 
 
 class PEagleLearner(TrainableHead):
