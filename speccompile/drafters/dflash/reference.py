@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from math import gcd
 from pathlib import Path
 
@@ -124,18 +125,13 @@ def _selected(hidden: Tensor, logits: Tensor, before: int, head: HeadPlan, weigh
     return torch.full_like(logits, -torch.inf).index_put((best,), logits[best] + follows)
 
 
-def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
-    """Return a small head with the same switches and numbers of taps and layers, for a small target."""
-    return small_block(head, hidden_size, vocabulary_size, target_layers, folder, own_shapes)
-
-
 def small_block(
+    own: Callable[[LayerShape, Mapping[str, Switch], tuple[int, int]], Shapes],
     head: HeadPlan,
     hidden_size: int,
     vocabulary_size: int,
     target_layers: int,
     folder: Path,
-    own: Callable[[LayerShape, Mapping[str, Switch], tuple[int, int]], Shapes],
 ) -> HeadPlan:
     """Return a small block drafter. own: returns the tensors that only its method has, as in `read_block`."""
     assert head.layers is not None
@@ -156,6 +152,10 @@ def small_block(
         head, folder=folder, files=(), taps=taps, hidden_size=hidden_size, vocabulary_size=vocabulary_size,
         layers=layers, switches=said, tensors=tensors,
     )  # fmt: skip
+
+
+small = partial(small_block, own_shapes)
+"""Return a small head with the same switches and numbers of taps and layers, for a small target."""
 
 
 def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
