@@ -9,7 +9,7 @@ from speccompile.compiler.prove import graphs as graph_proof
 from speccompile.compiler.prove.best_nodes import check_best_nodes
 from speccompile.compiler.prove.lookups import CascadeView, DraftedFor, Lookup, check_drafted_for
 from speccompile.compiler.prove.plain_drafts import PlainDrafter, check_plain
-from speccompile.compiler.prove.schedule import Recording
+from speccompile.compiler.prove.schedule_runs import Recording
 from speccompile.drafters import DRAFTING_METHODS, TARGET_SPECIFIC_KINDS, has_module, module_of
 from speccompile.drafters.context import DraftInputs
 from speccompile.drafters.method import NOTHING
