@@ -79,8 +79,8 @@ class OverloadedError(SpeccompileError):
     """A service that cannot take a request now. `retry_after`: seconds after which it may, None if it never will, for
     example while it is closing."""
 
-    def __init__(self, message: str, *, retry_after: float | None, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, *, retry_after: float | None) -> None:
+        super().__init__(message)
         self.retry_after = retry_after
 
 

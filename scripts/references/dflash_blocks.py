@@ -243,37 +243,37 @@ def _compare(folder: Path, kind: str, target: Model, model: Model, said: Said) -
     model.save_pretrained(folder / "head")
     models = f"target: {{model: target}}\ndrafter: {{kind: {kind}, model: head}}"
     (folder / "recipe.yaml").write_text(f"name: compared\n{models}\ncache: {{max_length: 64, prefill_chunk: 16}}\n")
-    site = drafter_context(open_round(make_plan(load_recipe(folder))).draft)
-    slots = site.drafter.tokens
+    context = drafter_context(open_round(make_plan(load_recipe(folder))).draft)
+    slots = context.drafter.tokens
     case = Case(torch.randn(TEXT, len(TAPS) * WIDTH), torch.randint(0, VOCABULARY, (slots - 1,)).tolist())
     expected, sure = said(case)
     if expected.dtype == torch.int64:  # a chain of its own, which ours must follow
-        ours = _found(site, kind, case._replace(drafts=expected[:-1].tolist()))
+        ours = _found(context, kind, case._replace(drafts=expected[:-1].tolist()))
         return 0.0 if all(torch.equal(each.argmax(-1), expected) for each, _ in ours) else float("inf")
-    if "d2t" in site.head.tensors:
+    if "d2t" in context.head.tensors:
         ids = torch.arange(len(model.d2t)) + model.d2t
         expected = torch.full((slots, VOCABULARY), -torch.inf).index_copy(1, ids, expected)
     is_there = expected.isfinite()
     largest = expected[is_there].abs().max()
     worst = 0.0
-    for logits, its in _found(site, kind, case):
+    for logits, its in _found(context, kind, case):
         assert torch.equal(logits.isfinite(), is_there), "other candidates"
         worst = max(worst, float((logits[is_there] - expected[is_there]).abs().max() / largest))
         worst = max(worst, float((its - sure).abs().max()) if kind == "dspark" else 0.0)
     return worst
 
 
-def _found(site: DrafterContext, kind: str, case: Case) -> Iterator[tuple[Tensor, Tensor]]:
+def _found(context: DrafterContext, kind: str, case: Case) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the logits over the target's tokens, and confidences, of the reference and of the module."""
     known, reference = [*[0] * TEXT, BONUS], module_of(kind, "reference")
     fed = DrafterInputs(known, case.features.numpy(), known[1:])
-    sure = reference.confidences(site)(fed, case.drafts)[:, None] if kind == "dspark" else NOTHING
-    yield torch.tensor(reference.teachers(site)[0](fed, case.drafts)), torch.as_tensor(sure)
-    yield _of_module(site, kind, case)
+    sure = reference.confidences(context)(fed, case.drafts)[:, None] if kind == "dspark" else NOTHING
+    yield torch.tensor(reference.teachers(context)[0](fed, case.drafts)), torch.as_tensor(sure)
+    yield _of_module(context, kind, case)
 
 
-def _of_module(site: DrafterContext, kind: str, case: Case) -> tuple[Tensor, Tensor]:
-    drafter = module_of(kind, "drafter").make(site)
+def _of_module(context: DrafterContext, kind: str, case: Case) -> tuple[Tensor, Tensor]:
+    drafter = module_of(kind, "drafter").make(context)
     assert isinstance(drafter, FixedDrafter)
     states, reader, length = [torch.zeros(state.shape) for state in drafter.states()], drafter.reader, 0
     for rows in ROUNDS:

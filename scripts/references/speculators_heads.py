@@ -116,9 +116,9 @@ def check_p_eagle(kind: type[PreTrainedConfig], layers: int, switches: dict[str,
 def _compare(kind: str, model: torch.nn.Module, what: str, text: Text, expected: dict[int, Tensor]) -> float:
     """Return the largest difference of ours from the logits [STEPS, Vd] behind each row, of the largest logit."""
     with TemporaryDirectory() as folder:
-        site = _site(Path(folder), model, kind)
-        (teacher,) = module_of(kind, "reference").teachers(site)
-        reader, ids = _reader(kind, site), torch.arange(OWN) + model.d2t
+        context = _context(Path(folder), model, kind)
+        (teacher,) = module_of(kind, "reference").teachers(context)
+        reader, ids = _reader(kind, context), torch.arange(OWN) + model.d2t
         worst = [0.0, 0.0]
         for row, wanted in expected.items():
             known, drafts = [0, *text.following[: row + 1].tolist()], text.following[row + 1 : row + STEPS].tolist()
@@ -131,12 +131,12 @@ def _compare(kind: str, model: torch.nn.Module, what: str, text: Text, expected:
     return max(worst)
 
 
-def _reader(kind: str, site: DrafterContext) -> DraftNetwork:
+def _reader(kind: str, context: DrafterContext) -> DraftNetwork:
     drafter = module_of(kind, "drafter")
     if kind == "eagle3":
-        reader: DraftNetwork = drafter.load_reader(site)
+        reader: DraftNetwork = drafter.load_reader(context)
         return reader
-    reader = load_head(drafter.PEagleReader(site.head, site.shape, site.ends(), STEPS - 1), site.head)
+    reader = load_head(drafter.PEagleReader(context.head, context.shape, context.ends(), STEPS - 1), context.head)
     reader.fold()
     return reader
 
@@ -159,7 +159,7 @@ def _read(reader: DraftNetwork, known: list[int], features: Tensor, drafts: list
     return torch.cat(found)
 
 
-def _site(folder: Path, model: torch.nn.Module, kind: str) -> DrafterContext:
+def _context(folder: Path, model: torch.nn.Module, kind: str) -> DrafterContext:
     """Return the head as speculators saves it, beside a random target, planned as a recipe is."""
     target = LlamaForCausalLM(LlamaConfig(**SIZES, num_hidden_layers=4, bos_token_id=None, eos_token_id=None))
     target.save_pretrained(folder / "target")

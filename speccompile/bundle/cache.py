@@ -99,6 +99,11 @@ class Cache:
         """Return the user's cache of this name. Raise UsageError as `default_limit` does."""
         return cls(cache_folder(name), default_limit())
 
+    def _folders(self, names: re.Pattern[str]) -> list[Path]:
+        """Return the folders of these names."""
+        paths = self.folder.iterdir() if self.folder.exists() else ()
+        return [path for path in paths if names.fullmatch(path.name) and path.is_dir()]
+
 
 @dataclass(frozen=True)
 class FolderCache(Cache):
@@ -109,7 +114,7 @@ class FolderCache(Cache):
 
     def entries(self) -> list[Entry]:
         """Return all entries, the last used first."""
-        found = [_read_entry(path) for path in self._paths() if path.suffix != PART]
+        found = [_read_entry(path) for path in self._folders(_NAME) if path.suffix != PART]
         return sorted((entry for entry in found if entry), key=lambda entry: entry.last_used, reverse=True)
 
     def clear(self) -> list[Entry]:
@@ -166,10 +171,6 @@ class FolderCache(Cache):
                     sync(self.folder)
                 self._evict()
 
-    def _paths(self) -> list[Path]:
-        paths = self.folder.iterdir() if self.folder.exists() else ()
-        return [path for path in paths if _NAME.fullmatch(path.name) and path.is_dir()]
-
     def _evict(self) -> None:
         entries = self.entries()
         size = sum(entry.size for entry in entries)
@@ -190,7 +191,7 @@ class FolderCache(Cache):
 
     def _remove_parts(self) -> None:
         """Remove the temporary folders of killed processes."""
-        for left in self._paths():
+        for left in self._folders(_NAME):
             if left.suffix == PART and (unused := _lock(left)) is not None:
                 shutil.rmtree(left, ignore_errors=True)
                 os.close(unused)

@@ -127,21 +127,21 @@ class DrafterContext:
         return [self.load(*each) for each in zip(models, roles, shapes, strict=True)]
 
 
-def token_by_token(site: DrafterContext, reader: DraftNetwork, fallback: float | None = None) -> Drafter:
+def token_by_token(context: DrafterContext, reader: DraftNetwork, fallback: float | None = None) -> Drafter:
     """Return the drafter of the planned tree for an autoregressive draft network. fallback: see `FixedDrafter`; the
     verification method's own comes first."""
-    drafter, stop = site.drafter, site.inputs.fallback
+    drafter, stop = context.drafter, context.inputs.fallback
     if drafter.inner is not None:
-        return drafted_for(reader, drafter.tokens, drafter.inner, site.shape)
+        return drafted_for(reader, drafter.tokens, drafter.inner, context.shape)
     if drafter.tree.parents is None:
         return DynamicDrafter(reader, drafter.tree.depth, drafter.tree.top_k or drafter.tokens, drafter.tokens)
-    return FixedDrafter(reader, site.tree, sample=drafter.sample, fallback=fallback if stop is None else stop)
+    return FixedDrafter(reader, context.tree, sample=drafter.sample, fallback=fallback if stop is None else stop)
 
 
-def paired(site: DrafterContext, reader: PairedReader) -> Drafter:
+def paired(context: DrafterContext, reader: PairedReader) -> Drafter:
     """Return the drafter of the planned tree for a head whose rows pair a feature with the next token. Its positions
     are on the axes of its own config, if the target's are on several."""
-    if site.inputs.media is not None:
-        axes = reader.shape_of_layers.axes if site.inputs.media.axes else ()
-        reader.media = replace(site.inputs.media, axes=axes)
-    return token_by_token(site, reader)
+    if context.inputs.media is not None:
+        axes = reader.shape_of_layers.axes if context.inputs.media.axes else ()
+        reader.media = replace(context.inputs.media, axes=axes)
+    return token_by_token(context, reader)

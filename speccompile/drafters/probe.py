@@ -68,18 +68,18 @@ class DepthAccuracy:
         return False
 
 
-def compare_interpretations(site: DrafterContext, model: nn.Module, texts: Sequence[Text]) -> dict[str, Any] | None:
+def compare_interpretations(context: DrafterContext, model: nn.Module, texts: Sequence[Text]) -> dict[str, Any] | None:
     """Return hit rates by depth, for the proof: of the head as it was read, the control and other interpretations.
 
     Return None if the target's texts are too short. Log a warning with both rates if another interpretation is clearly
     better.
     """
-    places = _places(texts, site.head)
+    places = _places(texts, context.head)
     if not places:
         return None
-    site = replace(site, model=model)
-    readings: dict[str, HeadPlan] = getattr(module_of(site.head.kind, "reference"), "readings", lambda *_: {})(
-        site.head, model.config.num_hidden_layers
+    context = replace(context, model=model)
+    readings: dict[str, HeadPlan] = getattr(module_of(context.head.kind, "reference"), "readings", lambda *_: {})(
+        context.head, model.config.num_hidden_layers
     )
 
     @cache
@@ -91,16 +91,16 @@ def compare_interpretations(site: DrafterContext, model: nn.Module, texts: Seque
             found.append(eager_taps(model, text.tokens, taps))
         return found
 
-    read = features(site.head.taps)
-    own = _hits(site, texts, places, site.head, read)
-    control = _hits(site, texts, places, site.head, [np.roll(each, 1, axis=0) for each in read])
-    others = {words: _hits(site, texts, places, each, features(each.taps)) for words, each in readings.items()}
+    read = features(context.head.taps)
+    own = _hits(context, texts, places, context.head, read)
+    control = _hits(context, texts, places, context.head, [np.roll(each, 1, axis=0) for each in read])
+    others = {words: _hits(context, texts, places, each, features(each.taps)) for words, each in readings.items()}
     better = {words: found for words, found in others.items() if found.beats(own)}
     for words, found in better.items():
         LOGGER.warning(
             "the head drafts better if read otherwise: with %s its drafts are right in %s of %d places, by depth; "
             "as it was read (%s) in %s; set drafter.taps or drafter.switches where that is what it was trained for",
-            words, _shares(found), own.positions, site.head.dialect, _shares(own),
+            words, _shares(found), own.positions, context.head.dialect, _shares(own),
         )  # fmt: skip
     return {
         "positions": own.positions,
@@ -129,7 +129,7 @@ def _places(texts: Sequence[Text], head: HeadPlan) -> list[tuple[int, int]]:
 
 
 def _hits(
-    site: DrafterContext,
+    context: DrafterContext,
     texts: Sequence[Text],
     places: Sequence[tuple[int, int]],
     head: HeadPlan,
@@ -137,8 +137,8 @@ def _hits(
 ) -> DepthAccuracy:
     """Count the right drafts at `places`. features: of every text, as the head reads them."""
     depth = min(DEPTH, head.tokens or DEPTH)
-    drafter = replace(site.drafter, head=head, tokens=max(site.drafter.tokens, depth))
-    there = replace(site, inputs=replace(site.inputs, drafter=drafter))
+    drafter = replace(context.drafter, head=head, tokens=max(context.drafter.tokens, depth))
+    there = replace(context, inputs=replace(context.inputs, drafter=drafter))
     (teacher,) = module_of(head.kind, "reference").teachers(there)
     right = [0] * depth
     for number, place in places:

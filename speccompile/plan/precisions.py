@@ -75,6 +75,11 @@ OWN_LAYOUTS = tuple(word for word in ON_CPUS if word != STORED)
 """Precisions that have a layout of their own on CPUs; that of `stored` follows from the types of the codes."""
 
 
+def round_up(number: int, multiple: int) -> int:
+    """Round up to a multiple, as layouts pad rows and columns."""
+    return -(-number // multiple) * multiple
+
+
 def head_precision(word: str) -> str:
     """Return the precision of heads and embedding tables of a model in a precision."""
     return PRECISIONS[word].head or word

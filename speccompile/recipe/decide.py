@@ -1,17 +1,15 @@
 """Recipe -> Plan: decide every default, and make the checks that need several keys or the files."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from speccompile.bundle.prompts import read_prompts
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.checkpoints.refused_types import refuse_type
 from speccompile.drafters import DRAFTING_METHODS
-from speccompile.errors import PromptError
 from speccompile.machine.formats.image_settings import ImageSettings
-from speccompile.plan.caches import MAX_DIVERGENCE, CachePlan, spare_rows
+from speccompile.plan.caches import CachePlan, spare_rows
 from speccompile.plan.plan import (
     RETRIEVAL,
     TEXT,
@@ -20,7 +18,6 @@ from speccompile.plan.plan import (
     ModelPlan,
     Plan,
     PrecisionPlan,
-    ProvePlan,
     VerifyPlan,
 )
 from speccompile.plan.precisions import PRECISIONS
@@ -36,7 +33,7 @@ from speccompile.recipe.generation_rules import generation_rules_note
 from speccompile.recipe.images import check_images, decide_images, least_chunk, with_processor
 from speccompile.recipe.over_texts import check_text_engines
 from speccompile.recipe.prefixes import decide_prefixes
-from speccompile.recipe.prove_schema import Prove
+from speccompile.recipe.prove import check_prompts, decide_prove
 from speccompile.recipe.resolve import model_in, resolve_folder
 from speccompile.recipe.rings import decide_rings, ring_note
 from speccompile.recipe.rope import check_long_factors, default_length, limit_hint, rope_notes
@@ -58,7 +55,6 @@ UNNOTICED = 0.02
 MAX_LENGTH = 2048
 BATCH_SIZE = 1
 PREFILL_CHUNK = 128
-MAX_NEW_TOKENS = 64
 
 
 def make_plan(recipe: Recipe) -> Plan:
@@ -78,27 +74,16 @@ def make_plan(recipe: Recipe) -> Plan:
     draft = decide_draft(recipe, decoding, method)
     verify = decide_verification(recipe)
     _refuse_fusing_nothing(recipe, graphs, kind)
-    prove = _decide_prove(recipe)
-    target = _read_target(recipe, *(located or _locate_target(recipe)))
-    if recipe.decoding is None and not hears(target) and _samples_for_free(target, engines):
-        decoding, draft = SAMPLING, decide_draft(recipe, SAMPLING, method)
-    draft, found = _read_drafters(recipe, target, draft, verify)
-    graphs = graphs_beside(target, recipe, graphs)
-    check_states(recipe, target, draft, graphs)
-    images = decide_images(recipe, target, draft, engines)
-    target = target if images is None else with_processor(target)
-    stored = stored_precision(target.facts, [model.facts for model in draft.models], draft.head)
-    engines = decide_engines(recipe, words, kind, stored)
-    check_text_engines(draft, engines, recipe.origin)
-    target, draft = _with_precisions(recipe, target, draft, engines[0].precision)
-    for file in filter(None, (prove.prompts, prove.held_out)):
-        _check_prompts(file, target)
+    prove = decide_prove(recipe)
+    models = _read_models(recipe, located, words, verify, draft, engines)
+    target, draft, engines, graphs, images = models.target, models.draft, models.engines, models.graphs, models.images
+    check_prompts(prove, target)
     max_length, chunk, caches = _decide_buffers(recipe, target, draft, graphs, engines, images)
     plan = Plan(
         name=recipe.name,
         target=target,
         drafter=draft,
-        decoding=decoding,
+        decoding=models.decoding,
         graphs=graphs,
         verify=verify,
         max_length=max_length,
@@ -106,7 +91,7 @@ def make_plan(recipe: Recipe) -> Plan:
         prefill_chunk=chunk,
         engines=engines,
         prove=prove,
-        notes=(*notes, *found),
+        notes=(*notes, *models.notes),
         constraints=constraints == "true" or hears(target),
         caches=caches,
         adapters=adapters,
@@ -114,7 +99,7 @@ def make_plan(recipe: Recipe) -> Plan:
         images=images,
         source=decide_source(recipe, target, draft, engines, graphs, caches),
     )
-    return replace(plan, notes=(*plan.notes, *_notes(recipe, plan, stored)))
+    return replace(plan, notes=(*plan.notes, *_notes(recipe, plan, models.stored)))
 
 
 def _refuse_untrained(recipe: Recipe) -> None:
@@ -123,6 +108,47 @@ def _refuse_untrained(recipe: Recipe) -> None:
             "drafter.model", "a folder that is not there yet", "the drafter that the section train leaves there",
             f"train it first: speccompile train {recipe.origin.path}",
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Models:
+    """Models of a plan, read from their folders, and what depends on them. stored: precisions of their weights in their
+    files; notes: on the drafter."""
+
+    target: ModelPlan
+    draft: DrafterPlan
+    decoding: str
+    graphs: str
+    engines: tuple[EnginePlan, ...]
+    images: ImageSettings | None
+    stored: StoredPrecision
+    notes: list[str]
+
+
+def _read_models(
+    recipe: Recipe,
+    located: tuple[Path, str | None] | None,
+    words: list[Word],
+    verify: VerifyPlan,
+    draft: DrafterPlan,
+    engines: Sequence[EnginePlan],
+) -> _Models:
+    """Read the target and the drafter. located: the target's folder and commit, if they are known. draft and engines:
+    as decided by the recipe alone."""
+    graphs, kind, method, decoding, _ = (word for _, _, word in words)
+    target = _read_target(recipe, *(located or _locate_target(recipe)))
+    if recipe.decoding is None and not hears(target) and _samples_for_free(target, engines):
+        decoding, draft = SAMPLING, decide_draft(recipe, SAMPLING, method)
+    draft, notes = _read_drafters(recipe, target, draft, verify)
+    graphs = graphs_beside(target, recipe, graphs)
+    check_states(recipe, target, draft, graphs)
+    images = decide_images(recipe, target, draft, engines)
+    target = target if images is None else with_processor(target)
+    stored = stored_precision(target.facts, [model.facts for model in draft.models], draft.head)
+    engines = decide_engines(recipe, words, kind, stored)
+    check_text_engines(draft, engines, recipe.origin)
+    target, draft = _with_precisions(recipe, target, draft, engines[0].precision)
+    return _Models(target, draft, decoding, graphs, engines, images, stored, notes)
 
 
 def _locate_target(recipe: Recipe) -> tuple[Path, str | None]:
@@ -221,27 +247,6 @@ def _is_gated_by_host(recipe: Recipe) -> bool:
     return gate is not None and gate.kind == RETRIEVAL
 
 
-def _decide_prove(recipe: Recipe) -> ProvePlan:
-    prove = recipe.prove or Prove()
-    prompts = _decide_file(recipe, "prompts", prove.prompts)
-    held_out = _decide_file(recipe, "held_out", prove.held_out)
-    return ProvePlan(
-        prompts, prove.max_new_tokens or MAX_NEW_TOKENS, prove.prompts, held_out, prove.held_out,
-        prove.max_encoder_divergence or MAX_DIVERGENCE,
-    )  # fmt: skip
-
-
-def _decide_file(recipe: Recipe, name: str, written: str | None) -> Path | None:
-    if written is None:
-        return None
-    path = recipe.origin.resolve(written)
-    if not path.is_file():
-        received = f"'{written}' (no file lies at {path})"
-        hint = f"correct prove.{name}; a relative path starts at the folder of the recipe"
-        raise recipe.origin.refusal(f"prove.{name}", received, str(Prove.model_fields[name].description), hint)
-    return path
-
-
 def _notes(recipe: Recipe, plan: Plan, stored: StoredPrecision) -> Iterator[str]:
     """Yield what a user may not expect of a plan."""
     models = (plan.target, *plan.drafter.models)
@@ -259,25 +264,6 @@ def _multimodal_note(model: ModelPlan) -> str:
     count = model.facts.left_out
     decoder = f"'{model.reference}' is multimodal: its text decoder is compiled, {count} other tensors are left out"
     return decoder if count else ""
-
-
-def _check_prompts(file: Path, target: ModelPlan) -> None:
-    """Raise PromptError for prompts that the target cannot read: ids past its vocabulary, text without a tokenizer."""
-    size = target.facts.vocabulary_size
-    for number, prompt in enumerate(read_prompts(file), 1):
-        if isinstance(prompt, str):
-            if not target.facts.tokenizer:
-                received = f"prompt {number} as text, but the target has no tokenizer.json"
-                raise PromptError(
-                    f"{file}: received {received}, expected token ids",
-                    hint='write prompts as {"token_ids": [1, 2, 3]}, or add the tokenizer to the target\'s folder',
-                )
-        elif max(prompt) >= size:
-            raise PromptError(
-                f"{file}: received token id {max(prompt)} in prompt {number}, expected ids below {size}, "
-                "the size of the target's vocabulary",
-                hint="tokenize the prompts with the target's tokenizer",
-            )
 
 
 def _decide_buffers(

@@ -11,7 +11,7 @@ from speccompile.drafters import (
 from speccompile.errors import RecipeError
 from speccompile.plan.plan import EnginePlan, PrecisionPlan
 from speccompile.plan.precisions import FLOATS, IN_BLOCKS, STORED
-from speccompile.plan.recipe_source import inapplicable_key, one_of
+from speccompile.plan.recipe_source import RecipeSource, inapplicable_key, one_of
 from speccompile.recipe.capabilities import BLOCK_SIZE, SUPPORT_TABLE, SupportRow, filter_rows
 from speccompile.recipe.schema import Engine, Precision, Recipe
 from speccompile.recipe.stored_precision import StoredPrecision
@@ -115,18 +115,8 @@ def decide_precision(
     own, common = written.precision or Precision(), recipe.precision or Precision()
     on_cpu = rows[0]["provider"] == ("cpu",)
     stored = stored if on_cpu else stored.floats
-    for place, section in ((f"{key}.precision", own), ("precision", common)):
-        if section.drafter is not None and drafter_kind not in (*KINDS_WITH_WEIGHTS, *KINDS_SHARING_TARGET_WEIGHTS):
-            raise inapplicable_key(
-                f"{place}.drafter", "drafter", "drafter.kind", drafter_kind, KINDS_WITH_WEIGHTS, recipe.origin
-            )
-        for part in ("target", "drafter"):
-            if getattr(section, part) == STORED and part not in stored.coded:
-                raise recipe.origin.refusal(
-                    f"{place}.{part}", f"'{STORED}'", "it for a GGUF file without an adapter, and with gate and up "
-                    "of its experts both in blocks: other weights are no codes that could stay as they are",
-                    "leave it out, or say int8 or int4",
-                )  # fmt: skip
+    _check_section(f"{key}.precision", own, drafter_kind, stored, recipe.origin)
+    _check_section("precision", common, drafter_kind, stored, recipe.origin)
     target = own.target or common.target or _default("precision", stored.target, rows)
     drafter = own.drafter or common.drafter
     if drafter_kind in KINDS_SHARING_TARGET_WEIGHTS:
@@ -145,6 +135,21 @@ def decide_precision(
         _check_caches(recipe, f"{key}.precision.drafter" if own.drafter else "precision.drafter", target, drafter,
                       drafter_kind, on_cpu=on_cpu)  # fmt: skip
     return PrecisionPlan(target, drafter, _block_size(recipe, key, own, common, (target, drafter), stored))
+
+
+def _check_section(
+    place: str, section: Precision, drafter_kind: str, stored: StoredPrecision, origin: RecipeSource
+) -> None:
+    """Raise RecipeError for a drafter's precision that means nothing, and for weights that cannot stay as stored."""
+    if section.drafter is not None and drafter_kind not in (*KINDS_WITH_WEIGHTS, *KINDS_SHARING_TARGET_WEIGHTS):
+        raise inapplicable_key(f"{place}.drafter", "drafter", "drafter.kind", drafter_kind, KINDS_WITH_WEIGHTS, origin)
+    for part in ("target", "drafter"):
+        if getattr(section, part) == STORED and part not in stored.coded:
+            raise origin.refusal(
+                f"{place}.{part}", f"'{STORED}'", "it for a GGUF file without an adapter, and with gate and up "
+                "of its experts both in blocks: other weights are no codes that could stay as they are",
+                "leave it out, or say int8 or int4",
+            )  # fmt: skip
 
 
 def _default(dimension: str, stored: str | None, rows: Sequence[SupportRow]) -> str:

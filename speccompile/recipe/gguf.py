@@ -44,7 +44,7 @@ class DescriptionCache(Cache):
     def entries(self) -> list[Entry]:
         """Return all entries, the last made first."""
         found = []
-        for path in self._paths():
+        for path in self._folders(_NAME):
             with suppress(OSError):  # removed meanwhile
                 size = sum(file.lstat().st_size for file in path.iterdir())
                 links = sorted(str(file.readlink()) for file in path.iterdir() if file.is_symlink())
@@ -54,13 +54,9 @@ class DescriptionCache(Cache):
     def clear(self) -> list[Entry]:
         """Remove all entries, and folders of killed processes. Return the removed entries."""
         removed = self.entries()
-        for path in [*self._paths(), *self.folder.glob(".*.part")]:
+        for path in [*self._folders(_NAME), *self.folder.glob(".*.part")]:
             shutil.rmtree(path, ignore_errors=True)
         return removed
-
-    def _paths(self) -> list[Path]:
-        paths = self.folder.iterdir() if self.folder.exists() else ()
-        return [path for path in paths if _NAME.fullmatch(path.name) and path.is_dir()]
 
 
 def find_gguf_files(path: Path) -> tuple[Path, ...]:

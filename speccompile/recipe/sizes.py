@@ -12,7 +12,7 @@ from speccompile.compiler.checkpoints.gguf.block_types import CODE_KINDS, EXPERT
 from speccompile.compiler.checkpoints.quantization import Quantization
 from speccompile.compiler.checkpoints.weights import BITS
 from speccompile.plan.plan import EnginePlan
-from speccompile.plan.precisions import FLOATS, IN_BLOCKS, PRECISIONS, STORED, head_precision
+from speccompile.plan.precisions import FLOATS, IN_BLOCKS, PRECISIONS, STORED, head_precision, round_up
 
 LAYER, HEAD, TABLE, OTHER = "layer", "head", "table", "other"
 """Roles of weights: linear layer, output head, embedding table, or a weight that stays float."""
@@ -60,8 +60,8 @@ class Packing:
     padding: int = 1
 
     def bytes_of(self, weight: Weight) -> float:
-        columns = _round_up(weight.columns, self.tile)
-        depth = _round_up(weight.depth, max(self.padding, self.block))
+        columns = round_up(weight.columns, self.tile)
+        depth = round_up(weight.depth, max(self.padding, self.block))
         blocks = depth // self.block if self.block else 0
         return columns * (depth * self.bits / 8 + blocks * self.block_bytes + self.column_bytes)
 
@@ -169,7 +169,3 @@ def _native(word: str, block_size: int, role: str) -> Packing:
         row.bits, block_size if row.block_bytes else 0, row.block_bytes, row.column_bytes,
         1 if row.is_dtype and role == TABLE else 16, row.padding,
     )  # fmt: skip
-
-
-def _round_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple

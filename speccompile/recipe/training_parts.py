@@ -151,10 +151,7 @@ def decide_schedule(
 ) -> SchedulePlan:
     """Return the plan of the schedule. Raise RecipeError unless there is one budget, and for keys that do not apply."""
     schedule = written or Schedule()
-    if (schedule.steps is None) is (schedule.seconds is None):
-        received = "steps and seconds" if schedule.steps else "no budget"
-        hint = "remove one of the two" if schedule.steps else "for example `schedule: {seconds: 600}`"
-        raise origin.refusal("train.schedule", received, "a budget: steps or seconds", hint)
+    _check_budget(schedule, origin)
     muon = scale.muon if is_new and kind in TARGET_SPECIFIC_KINDS and training.learning_rate is None else None
     default = MUON if muon or schedule.matrix_rate else ADAMW
     optimizer = _word("schedule.optimizer", schedule.optimizer or default, OPTIMIZERS, origin)
@@ -183,6 +180,13 @@ def decide_schedule(
         precision=_word("schedule.precision", schedule.precision or scale.precision, PRECISIONS, origin),
         checkpointing=bool(schedule.checkpointing),
     )
+
+
+def _check_budget(schedule: Schedule, origin: RecipeSource) -> None:
+    if (schedule.steps is None) is (schedule.seconds is None):
+        received = "steps and seconds" if schedule.steps else "no budget"
+        hint = "remove one of the two" if schedule.steps else "for example `schedule: {seconds: 600}`"
+        raise origin.refusal("train.schedule", received, "a budget: steps or seconds", hint)
 
 
 def _warmup(schedule: Schedule, scale: TrainingDefaults, origin: RecipeSource) -> int:

@@ -159,6 +159,11 @@ def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
     return next((index for index in range(shorter) if one[index] != other[index]), shorter)
 
 
+def token_at(tokens: Sequence[int], index: int) -> int | None:
+    """Return the token at an index, None behind the last."""
+    return tokens[index] if index < len(tokens) else None
+
+
 class SequenceState:
     """State of one sequence: a prompt, its new tokens, and its finish reason."""
 

@@ -9,9 +9,9 @@ from speccompile.compiler.build.traced_graphs import neutral_engine
 from speccompile.compiler.lower.export import Exported, export_draft
 from speccompile.compiler.lower.files import neutral_file, write_neutral
 from speccompile.compiler.models.probe import probe
-from speccompile.compiler.prove import schedule as scripts
 from speccompile.compiler.prove.graphs import EAGER
-from speccompile.compiler.prove.schedule import Outputs, Schedule, drive, make_script
+from speccompile.compiler.prove.schedule import Schedule, make_script
+from speccompile.compiler.prove.schedule_runs import Outputs, Recording, run_schedule
 from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.step.draft import Drafter
 from speccompile.contract import Graph
@@ -38,8 +38,8 @@ class Driven:
         return self.exported.graph
 
     @property
-    def of_proof(self) -> scripts.Recording:
-        return scripts.Recording(self.graph, EAGER, self.script, self.outputs)
+    def of_proof(self) -> Recording:
+        return Recording(self.graph, EAGER, self.script, self.outputs)
 
     @property
     def weights(self) -> set[str]:
@@ -55,7 +55,7 @@ def driven(drafter: Drafter, folder: Path, vocabulary: int = zoo.VOCABULARY, com
     write_neutral(exported.model, exported.graph, folder, "drafter.weights")
     script = make_script(vocabulary, BATCH, MAX_LENGTH, 24, 16, drafter.shape, common)
     engine = neutral_engine([(exported.graph, neutral_file(exported.graph))], folder)
-    return Driven(exported, script, drive(engine, script, [exported.graph]))
+    return Driven(exported, script, run_schedule(engine, script, [exported.graph]))
 
 
 def model(name: str, seed: int = 0) -> PreTrainedModel:

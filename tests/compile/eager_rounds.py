@@ -60,10 +60,13 @@ def each_round(
 ) -> Iterator[tuple[ReferenceLogits, DrafterInputs, tuple[list[int], list[int]]]]:
     """Yield the reference, its inputs, and the drafted window and parents (empty for constant trees), over random texts
     and features, rows of a batch with as many tokens each as they like, among them none."""
-    site, random = drafter_context(open_round(plan).draft), np.random.default_rng(seed)
-    reference, drafter = module_of(plan.drafter.kind, "reference"), module_of(plan.drafter.kind, "drafter").make(site)
-    (teacher,) = reference.teachers(site)
-    rows = [_Row(site, random) for _ in range(plan.batch_size)]
+    context, random = drafter_context(open_round(plan).draft), np.random.default_rng(seed)
+    reference, drafter = (
+        module_of(plan.drafter.kind, "reference"),
+        module_of(plan.drafter.kind, "drafter").make(context),
+    )
+    (teacher,) = reference.teachers(context)
+    rows = [_Row(context, random) for _ in range(plan.batch_size)]
     states = [torch.zeros(state.shape, dtype=state.dtype) for state in drafter.states()]
     for window in windows:
         given = [row.step(int(random.integers(0, window + 1)), window) for row in rows]
@@ -91,9 +94,9 @@ def _compare(teacher: ReferenceLogits, fed: DrafterInputs, drafts: list[int]) ->
 class _Row:
     """A text that grows: all but its last token are committed, with their features."""
 
-    def __init__(self, site: DrafterContext, random: np.random.Generator) -> None:
-        head = site.drafter.head
-        self.random, self.vocabulary = random, site.vocabulary_size
+    def __init__(self, context: DrafterContext, random: np.random.Generator) -> None:
+        head = context.drafter.head
+        self.random, self.vocabulary = random, context.vocabulary_size
         self.width = len(head.taps) * head.hidden_size if head else 1
         self.text = [int(random.integers(self.vocabulary))]
         self.features = np.zeros((0, self.width), np.float32)

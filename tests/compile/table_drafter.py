@@ -10,7 +10,8 @@ from torch import Tensor
 from speccompile.compiler.lower.compose import STEP
 from speccompile.compiler.lower.signatures import draft_graph
 from speccompile.compiler.prove.drafts import DrafterInputs
-from speccompile.compiler.prove.schedule import Outputs, Schedule, windows
+from speccompile.compiler.prove.schedule import Schedule, windows
+from speccompile.compiler.prove.schedule_runs import Outputs
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
 from speccompile.compiler.step.draft.children import GreedyChildren, SampledChildren, levels
 from speccompile.compiler.step.sampling import Settings

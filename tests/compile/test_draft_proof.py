@@ -10,7 +10,8 @@ import torch
 
 from speccompile.compiler.prove.best_nodes import check_best_nodes
 from speccompile.compiler.prove.drafts import check_dynamic, check_tree
-from speccompile.compiler.prove.schedule import Recording, Schedule
+from speccompile.compiler.prove.schedule import Schedule
+from speccompile.compiler.prove.schedule_runs import Recording
 from speccompile.contract import Graph
 from speccompile.errors import ProofError
 from speccompile.tree import chain, from_paths

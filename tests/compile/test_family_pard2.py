@@ -19,9 +19,9 @@ from tests.heads.pard2 import MASK, pard2
 @pytest.mark.parametrize("form", [pard2, partial(pard2, model_type="qwen3", tied=True)], ids=["Llama", "Qwen 3"])
 def test_the_formula_is_the_language_model_over_embeddings_and_features(form, tmp_path):
     """Feed it as pard2_infer.py does: features of the token before, nothing before the first, the last for masks."""
-    site = drafter_context(open_round(plan_of(tmp_path, form, "tokens: 4")).draft)
-    (teacher,) = reference.teachers(site)
-    features = np.random.default_rng(0).standard_normal((5, site.inputs.target and len(site.head.taps) * 64))
+    context = drafter_context(open_round(plan_of(tmp_path, form, "tokens: 4")).draft)
+    (teacher,) = reference.teachers(context)
+    features = np.random.default_rng(0).standard_normal((5, context.inputs.target and len(context.head.taps) * 64))
     fed = DrafterInputs([1, 2, 3, 4, 5, 7], features.astype(np.float32), [2, 3, 4, 5, 7])
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "head")
     read = np.concatenate([0 * features[:1], features, *[features[-1:]] * 3]).astype(np.float32)

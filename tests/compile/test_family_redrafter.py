@@ -19,10 +19,10 @@ from tests.heads.redrafter import redrafter
 def test_the_reference_is_a_gated_free_recurrent_network_of_torch(tmp_path):
     """torch's RNNCell has tanh or relu: with relu, and SiLU replaced by relu, both are one formula."""
     plan = plan_of(tmp_path, partial(redrafter, layers=0), "tokens: 3")
-    site = drafter_context(open_round(plan).draft)
-    (teacher,) = reference.teachers(site)
-    weights, table = reference.weights_of(site.head), site.ends().embed.table
-    hidden = site.head.hidden_size
+    context = drafter_context(open_round(plan).draft)
+    (teacher,) = reference.teachers(context)
+    weights, table = reference.weights_of(context.head), context.ends().embed.table
+    hidden = context.head.hidden_size
     cell = nn.RNNCell(hidden, hidden, nonlinearity="relu")
     cell.weight_ih.copy_(weights["rnn_w.weight"])
     cell.weight_hh.copy_(weights["rnn_u.weight"])

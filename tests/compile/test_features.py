@@ -15,7 +15,8 @@ from speccompile.compiler.lower.export import export_draft, export_verify
 from speccompile.compiler.lower.files import neutral_file, write_neutral
 from speccompile.compiler.lower.signatures import DraftWidth
 from speccompile.compiler.models.probe import probe
-from speccompile.compiler.prove.schedule import Outputs, Schedule, drive
+from speccompile.compiler.prove.schedule import Schedule
+from speccompile.compiler.prove.schedule_runs import Outputs, run_schedule
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
 from speccompile.compiler.step.verify import Verify
@@ -86,7 +87,7 @@ def run(folder: Path, graphs: list[Graph], files: list[str], verify: Verify) -> 
         from_branching([1] * (DRAFTS + EXTRA)) if isinstance(verify.shape, ChainLayout) else Tree((-1, 0, 0, 1, 2, 4))
     )
     script = Schedule([text()], WIDTHS, tree, 12, (((7, 8, 9, 10, MASK, MASK),),))
-    return drive(neutral_engine(list(zip(graphs, files, strict=True)), folder), script, graphs)
+    return run_schedule(neutral_engine(list(zip(graphs, files, strict=True)), folder), script, graphs)
 
 
 def test_the_features_of_the_path_reach_the_drafter(built: tuple[Path, list[Graph], Verify]) -> None:

@@ -5,7 +5,8 @@ import pytest
 
 from speccompile.compiler.prove.drafts import Case, DrafterInputs
 from speccompile.compiler.prove.lookups import CascadeView, DraftedFor, Lookup, check_drafted_for
-from speccompile.compiler.prove.schedule import Recording, Schedule, ScheduledWindow
+from speccompile.compiler.prove.schedule import Schedule, ScheduledWindow
+from speccompile.compiler.prove.schedule_runs import Recording
 from speccompile.contract import Graph
 from speccompile.errors import ProofError
 from speccompile.tree import chain, from_branching

@@ -19,7 +19,8 @@ from speccompile.compiler.lower.native.functions import add_functions
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.models.probe import probe
 from speccompile.compiler.prove.graphs import check_same
-from speccompile.compiler.prove.schedule import Outputs, Schedule, drive
+from speccompile.compiler.prove.schedule import Schedule
+from speccompile.compiler.prove.schedule_runs import Outputs, run_schedule
 from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.step.draft.fixed import FixedDrafter
 from speccompile.compiler.step.draft.language import DecoderReader
@@ -50,13 +51,13 @@ class Lowered:
         texts = np.random.default_rng(0).integers(0, zoo.VOCABULARY, (1, sum(widths) + 1)).tolist()
         files, precision = {self.graph.name: file}, {"target": "float32"}
         entry = EngineEntry("cpu", "onnxruntime", "cpu", files, precision, (self.graph,))
-        return drive(OnnxRuntimeEngine(self.folder, entry, threads=1), Schedule(texts, widths), [self.graph])
+        return run_schedule(OnnxRuntimeEngine(self.folder, entry, threads=1), Schedule(texts, widths), [self.graph])
 
     def check(self, capfd: pytest.CaptureFixture[str]) -> Outputs:
         """Check that the lowered graph gives what the neutral one gives, without a warning of onnxruntime."""
         expected = self.drive(neutral_file(self.graph), WIDTHS)
         capfd.readouterr()
-        got = self.drive(engine_file(self.graph, "cpu"), WIDTHS)
+        got = self.run_schedule(engine_file(self.graph, "cpu"), WIDTHS)
         assert capfd.readouterr().err == ""
         check_same(got, expected, self.graph.name, "lowered against neutral", "float32")
         return got
@@ -109,7 +110,7 @@ def test_whole_models(name, fired, tmp_path, capfd):
     model = lowered(name, tmp_path, lambda decoder: export_verify(Verify(decoder)))
     assert [model.fired[each] for each in COUNTED] == fired
     assert 2 < nodes_of_a_layer(ir.load(tmp_path / engine_file(model.graph, "cpu")).graph) <= 14
-    wide, single = model.check(capfd), model.drive(engine_file(model.graph, "cpu"), SINGLE)
+    wide, single = model.check(capfd), model.run_schedule(engine_file(model.graph, "cpu"), SINGLE)
     logits, alone = (np.concatenate([step["logits"] for step in steps[:-1]], axis=1) for steps in (wide, single))
     if native.library() is not None:
         np.testing.assert_array_equal(alone, logits)  # whatever the windows

@@ -21,7 +21,8 @@ from speccompile.compiler.lower.passes.fix_batch import fix_batch
 from speccompile.compiler.lower.passes.reduce_precision import reduce_precision
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.models.probe import probe
-from speccompile.compiler.prove.schedule import Outputs, Schedule, drive
+from speccompile.compiler.prove.schedule import Schedule
+from speccompile.compiler.prove.schedule_runs import Outputs, run_schedule
 from speccompile.compiler.step import ops
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft.fixed import FixedDrafter
@@ -154,7 +155,7 @@ class Case:
         batch = graph.inputs[0].shape[0]
         texts = np.random.default_rng(0).integers(0, zoo.VOCABULARY, (batch, sum(widths) + 1)).tolist()
         entry = EngineEntry("cpu", "onnxruntime", "cpu", {graph.name: file}, {}, (graph,))
-        return drive(OnnxRuntimeEngine(self.folder, entry, threads=1), Schedule(texts, widths), [graph])
+        return run_schedule(OnnxRuntimeEngine(self.folder, entry, threads=1), Schedule(texts, widths), [graph])
 
 
 def lowered_graph(graph: Graph, dtype: str) -> Graph:

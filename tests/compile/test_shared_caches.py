@@ -53,12 +53,12 @@ def test_layers_draft_with_the_rows_of_layers_that_they_skip(
         f"name: tiny\ntarget: {{model: target}}\ncache: {{max_length: 64}}\n"
         f"drafter: {{kind: layer_skip, layers: {layers}, tokens: {DRAFTS}}}\n"
     )
-    site = drafter_context(open_round(make_plan(load_recipe(tmp_path))).draft)
-    drafter, (teacher,), text = layer_skip.make(site), reference.teachers(site), random_text(TOKENS)
+    context = drafter_context(open_round(make_plan(load_recipe(tmp_path))).draft)
+    drafter, (teacher,), text = layer_skip.make(context), reference.teachers(context), random_text(TOKENS)
     assert {each.name for each in drafter.target_caches()} == {
         f"target.{kind}.{layer}" for layer in read for kind in ("key", "value")
     }
-    caches = committed(site.target(), text[:-1])
+    caches = committed(context.target(), text[:-1])
     path = torch.tensor([text[-1 - NEW :]])
     accepted = Accepted(path, torch.tensor([NEW]), torch.tensor([TOKENS - 1 - NEW]))
     drafted = drafter(accepted, [caches[each.name.removeprefix("target.")] for each in drafter.target_caches()])

@@ -7,7 +7,7 @@ import pytest
 
 from speccompile.compiler.lower.export import export_verify
 from speccompile.compiler.lower.files import engine_file
-from speccompile.compiler.prove.schedule import Outputs
+from speccompile.compiler.prove.schedule_runs import Outputs
 from speccompile.compiler.step.verify import Verify
 from tests.compile.kernel_runs import needs_library
 from tests.compile.test_lowered_models import lowered

@@ -13,7 +13,8 @@ import pytest
 
 from speccompile.bundle.prompts import read_prompts
 from speccompile.compiler.prove import tokens
-from speccompile.compiler.prove.schedule import drive, make_script
+from speccompile.compiler.prove.schedule import make_script
+from speccompile.compiler.prove.schedule_runs import run_schedule
 from speccompile.compiler.prove.tolerance import TOLERANCE, within_noise
 from speccompile.runtime import first_difference
 from tests.gpu.machine import ROOT
@@ -66,7 +67,7 @@ def test_numbers(opened, figures):
     manifest = opened.bundle.manifest
     script = make_script(manifest.vocabulary_size, 1, manifest.max_length, manifest.prefill_chunk, 0)
     (graph,) = (graph for graph in manifest.graphs if graph.name == "verify")
-    ours, theirs = (drive(bundle.engine, script, [graph]) for bundle in (opened.bundle, opened.reference))
+    ours, theirs = (run_schedule(bundle.engine, script, [graph]) for bundle in (opened.bundle, opened.reference))
     worst = 0.0
     for one, other in zip(ours, theirs, strict=True):
         assert one.keys() == other.keys()

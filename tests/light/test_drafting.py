@@ -1,6 +1,7 @@
 """Rounds that stop drafting and begin again at any time: the target's own tokens all the same, over a toy engine that
 fails the test when a row is read that was never committed."""
 
+from dataclasses import replace
 from itertools import takewhile
 
 import pytest
@@ -192,7 +193,8 @@ def test_log_probabilities_are_those_of_whole_windows(kind):
 def borrowing(**options):
     """Return a toy bundle whose drafter reads the target's cache, and has none of its own."""
     bundle = toy_bundle(**options)
-    bundle._loop.drafting._has_own_cache = False
+    drafting = bundle._loop.drafting
+    drafting.traits = replace(drafting.traits, has_own_cache=False)
     committed = bundle.engine._committed
     bundle.engine._committed = lambda name, row, length: committed("target", row, length)
     return bundle
@@ -217,7 +219,8 @@ def test_of_the_middle_of_a_text_nothing_is_drafted_without_memory():
 
 def test_a_drafter_without_memory_has_nothing_to_read():
     bundle = toy_bundle()
-    bundle._loop.drafting._has_own_cache = False
+    drafting = bundle._loop.drafting
+    drafting.traits = replace(drafting.traits, has_own_cache=False)
     policy = force(bundle, [1])
     bundle.generate(PROMPT, max_new_tokens=8)
     assert set(policy.lags[1:]) == {0}

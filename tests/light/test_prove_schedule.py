@@ -5,7 +5,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from speccompile.compiler.prove.schedule import Schedule, drive
+from speccompile.compiler.prove.schedule import Schedule
+from speccompile.compiler.prove.schedule_runs import run_schedule
 from speccompile.contract import PERSISTENT_PREFIX, Graph, Tensor
 from speccompile.runtime.devices.engine import Array, Engine
 from speccompile.tree import chain
@@ -49,6 +50,6 @@ def test_text_that_is_read_again_before_a_round_changes_nothing_that_outlives_re
     graph = Graph("step", (tensor("n_given", "io", "batch"), *states), tuple(states))
     script = Schedule([list(range(9))], [4, 4], chain(2), 4, (((5, 6, 7),), ((5, 6, 8),)), chunk=4)
     engine = Counting()
-    drive(cast("Engine", engine), script, [graph])
+    run_schedule(cast("Engine", engine), script, [graph])
     assert engine.held[STATE] == 4 + 4 + 2 * (4 + 1)  # the text; before each round its text again
     assert engine.held[TABLE] == 4 + 4 + 2 * 1

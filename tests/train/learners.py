@@ -25,7 +25,7 @@ TOLERANCE = {"rtol": 1e-4, "atol": 2e-4}
 """Of logits, float32: the reference adds up in another order."""
 
 
-def site_of(plan: Plan) -> DrafterContext:
+def context_of(plan: Plan) -> DrafterContext:
     """Return it as a training makes it: with the target in torch."""
     model = AutoModelForCausalLM.from_pretrained(plan.target.folder, attn_implementation="eager").eval()
     return replace(drafter_context(open_round(plan).draft), model=model)
@@ -33,7 +33,7 @@ def site_of(plan: Plan) -> DrafterContext:
 
 def learner_of(plan: Plan, depth: int) -> TrainableDrafter:
     torch.manual_seed(0)
-    return module_of(plan.drafter.kind, "training").learner(site_of(plan), depth)
+    return module_of(plan.drafter.kind, "training").learner(context_of(plan), depth)
 
 
 def seen_by(plan: Plan, learner: TrainableDrafter) -> TeacherBatch:

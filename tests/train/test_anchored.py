@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.trainable import TeacherBatch, has_label
-from tests.train import sites
+from tests.train import tiny_drafters
 
 KINDS = ("dflash", "dspark", "domino", "kangaroo", "pass", "bita", "pard", "pard2")
 DEPTH = 3
@@ -15,10 +15,10 @@ DEPTH = 3
 @pytest.fixture(params=KINDS)
 def case(request, tmp_path):
     """Return a new learner, and two texts."""
-    model = sites.target(tmp_path)
-    sites.begin(tmp_path, model, request.param)
-    learner = sites.learner(sites.site(tmp_path, model, request.param), DEPTH)
-    return learner, sites.seen(model, learner.taps)
+    model = tiny_drafters.target(tmp_path)
+    tiny_drafters.begin(tmp_path, model, request.param)
+    learner = tiny_drafters.learner(tiny_drafters.context(tmp_path, model, request.param), DEPTH)
+    return learner, tiny_drafters.seen(model, learner.taps)
 
 
 def said(learner, seen, anchors):
@@ -33,7 +33,7 @@ def test_what_an_anchor_says_is_its_own(case):
     anchors = torch.tensor([[2, 5, 6, 9], [1, 3, 8, 9]])
     together = said(learner, seen, anchors)
     other = torch.Generator().manual_seed(1)
-    behind = torch.arange(sites.LENGTH) > 9 + DEPTH
+    behind = torch.arange(tiny_drafters.LENGTH) > 9 + DEPTH
     tokens = torch.where(behind, torch.randint(3, 90, seen.tokens.shape, generator=other), seen.tokens)
     changed = TeacherBatch(
         tokens, seen.attention_mask, seen.loss_mask,
@@ -48,7 +48,7 @@ def test_what_an_anchor_says_is_its_own(case):
 
 def test_anchors_at_the_end_of_a_text_disturb_no_other(case):
     learner, seen = case
-    last = sites.LENGTH - 1
+    last = tiny_drafters.LENGTH - 1
     together, alone = (said(learner, seen, torch.tensor([each, each])) for each in ([4, last - 1, last], [4]))
     for draft in range(DEPTH):
         assert together[draft].isfinite().all()
@@ -72,12 +72,12 @@ def test_half_precision_gives_gradients_in_float32(case):
 
 def test_the_confidence_head_learns_the_chance_of_acceptance(tmp_path):
     """Binary cross entropy, of drafts that stand for tokens that are learnt; nothing but that head has a gradient."""
-    model = sites.target(tmp_path)
-    sites.begin(tmp_path, model, "dspark")
-    learner = sites.learner(sites.site(tmp_path, model, "dspark"), DEPTH)
-    seen = sites.seen(model, learner.taps)
+    model = tiny_drafters.target(tmp_path)
+    tiny_drafters.begin(tmp_path, model, "dspark")
+    learner = tiny_drafters.learner(tiny_drafters.context(tmp_path, model, "dspark"), DEPTH)
+    seen = tiny_drafters.seen(model, learner.taps)
     seen.loss_mask[0, :8] = False
-    anchors = torch.tensor([[4, 6, sites.LENGTH - 2], [2, 3, 9]])
+    anchors = torch.tensor([[4, 6, tiny_drafters.LENGTH - 2], [2, 3, 9]])
     drafted = learner(seen, anchors, DEPTH)
     accepted = [torch.rand(anchors.shape, generator=torch.Generator().manual_seed(draft)) for draft in range(DEPTH)]
     losses = learner.own_loss(seen, anchors, drafted, accepted)
@@ -86,7 +86,7 @@ def test_the_confidence_head_learns_the_chance_of_acceptance(tmp_path):
         for row in range(2):
             for place in range(3):
                 token = int(anchors[row, place]) + 1 + draft
-                if token < sites.LENGTH and seen.loss_mask[row, token]:
+                if token < tiny_drafters.LENGTH and seen.loss_mask[row, token]:
                     sure, chance = torch.sigmoid(learner.sure[draft][row, place]), accepted[draft][row, place]
                     found.append(losses[row, place, draft])
                     counted.append(-(chance * sure.log() + (1 - chance) * (1 - sure).log()))
@@ -110,7 +110,10 @@ def test_what_is_guessed_lies_in_the_text_and_is_learnt():
 def test_the_plan_knows_what_the_learner_is(kind, tmp_path):
     """Compare with the plan, made without torch: whether places cost a block each, and whether drafts depend on their
     depth."""
-    model = sites.target(tmp_path)
-    sites.begin(tmp_path, model, kind)
-    learner, training = sites.learner(sites.site(tmp_path, model, kind), DEPTH), DRAFTING_METHODS[kind].training
+    model = tiny_drafters.target(tmp_path)
+    tiny_drafters.begin(tmp_path, model, kind)
+    learner, training = (
+        tiny_drafters.learner(tiny_drafters.context(tmp_path, model, kind), DEPTH),
+        DRAFTING_METHODS[kind].training,
+    )
     assert (training.anchors > 0, training.is_depth_independent) == (not learner.every, learner.even)

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from speccompile.errors import CheckpointError
-from tests.train import sites
+from tests.train import tiny_drafters
 from tests.train.learners import BUILT
 
 KEPT = torch.arange(1, 120, 2)
@@ -35,8 +35,8 @@ ANCHORS = torch.tensor([[1, 5, 9]])
 def new(request, tmp_path):
     """Return (folder, target, kind) of a drafter that has just begun."""
     kind, asked = NEW[request.param]
-    model = sites.target(tmp_path)
-    sites.begin(tmp_path, model, kind, **asked)
+    model = tiny_drafters.target(tmp_path)
+    tiny_drafters.begin(tmp_path, model, kind, **asked)
     return tmp_path, model, kind
 
 
@@ -47,13 +47,13 @@ def said(learner, seen):
 
 def test_what_is_left_says_the_same_to_the_last_bit(new):
     folder, model, kind = new
-    site = sites.site(folder, model, kind)
-    first = sites.learner(site)
-    seen = sites.seen(model, first.taps)
+    context = tiny_drafters.context(folder, model, kind)
+    first = tiny_drafters.learner(context)
+    seen = tiny_drafters.seen(model, first.taps)
     first.save(folder / "saved", torch.float32)
     (folder / "head").rename(folder / "begun")
     (folder / "saved").rename(folder / "head")
-    again = sites.learner(sites.site(folder, model, kind))
+    again = tiny_drafters.learner(tiny_drafters.context(folder, model, kind))
     assert torch.equal(said(first, seen), said(again, seen))
     begun, saved = (load_file(folder / each / "model.safetensors") for each in ("begun", "head"))
     assert begun.keys() == saved.keys()
@@ -65,8 +65,10 @@ def test_what_is_left_says_the_same_to_the_last_bit(new):
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa", "hydra", "eagle", "p_eagle", "model"])
 def test_the_same_seed_gives_the_same_numbers(kind, tmp_path):
-    model = sites.target(tmp_path)
-    made = [sites.begin(tmp_path, model, kind, name, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))]
+    model = tiny_drafters.target(tmp_path)
+    made = [
+        tiny_drafters.begin(tmp_path, model, kind, name, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    ]
     one, same, other = (load_file(each / "model.safetensors") for each in made)
     assert all(torch.equal(one[name], same[name]) for name in one)
     if kind not in ("medusa", "hydra"):  # which begin as the target's own head
@@ -75,10 +77,10 @@ def test_the_same_seed_gives_the_same_numbers(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["medusa", "hydra"])
 def test_independent_heads_begin_as_the_targets_own(kind, tmp_path):
-    model = sites.target(tmp_path)
-    sites.begin(tmp_path, model, kind)
-    learner = sites.learner(sites.site(tmp_path, model, kind))
-    seen = sites.seen(model, learner.taps)
+    model = tiny_drafters.target(tmp_path)
+    tiny_drafters.begin(tmp_path, model, kind)
+    learner = tiny_drafters.learner(tiny_drafters.context(tmp_path, model, kind))
+    seen = tiny_drafters.seen(model, learner.taps)
     for logits in said(learner, seen).unbind(2):
         torch.testing.assert_close(logits, seen.logits[:, ANCHORS[0] - 1], atol=1e-5, rtol=1e-5)
 
@@ -86,8 +88,8 @@ def test_independent_heads_begin_as_the_targets_own(kind, tmp_path):
 def test_eagle3_begins_with_the_targets_norm_and_head(tmp_path):
     """gemma keeps one less than its norm multiplies by."""
     for row in ("llama", "gemma"):
-        model = sites.target(tmp_path / row, row)
-        sites.begin(tmp_path / row, model, "eagle3", kept=KEPT)
+        model = tiny_drafters.target(tmp_path / row, row)
+        tiny_drafters.begin(tmp_path / row, model, "eagle3", kept=KEPT)
         tensors = load_file(tmp_path / row / "head" / "model.safetensors")
         norm = model.model.norm.weight.data + (row == "gemma")
         torch.testing.assert_close(tensors["norm.weight"], norm, rtol=1e-5, atol=1e-6)
@@ -99,7 +101,7 @@ def test_eagle3_begins_with_the_targets_norm_and_head(tmp_path):
 
 def test_half_precision_is_written_as_such(new):
     folder, model, kind = new
-    learner = sites.learner(sites.site(folder, model, kind))
+    learner = tiny_drafters.learner(tiny_drafters.context(folder, model, kind))
     learner.save(folder / "half", torch.bfloat16)
     begun, half = (load_file(folder / each / "model.safetensors") for each in ("head", "half"))
     assert begun.keys() == half.keys()
@@ -111,9 +113,9 @@ def test_half_precision_is_written_as_such(new):
 @pytest.mark.sweep(BUILT)
 @pytest.mark.parametrize("kind", ["eagle3", "medusa", "hydra", "eagle", "p_eagle", "model"])
 def test_a_new_drafter_is_compiled(kind, tmp_path):
-    model = sites.target(tmp_path)
-    sites.begin(tmp_path, model, kind, depth=2, **({"kept": KEPT} if kind == "eagle3" else {}))
-    sites.check_built(tmp_path, kind)
+    model = tiny_drafters.target(tmp_path)
+    tiny_drafters.begin(tmp_path, model, kind, depth=2, **({"kept": KEPT} if kind == "eagle3" else {}))
+    tiny_drafters.check_built(tmp_path, kind)
 
 
 @pytest.mark.sweep("every form of a target", but=["gpt2", "eagle3-gemma2", "eagle3-phi"])
@@ -121,29 +123,29 @@ def test_a_new_drafter_is_compiled(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["eagle3", "medusa", "hydra", "eagle", "model"])
 def test_targets_of_other_forms_get_drafters(row, kind, tmp_path):
     """Begin with other names for sizes, other norms and heads with biases; the drafter says finite numbers."""
-    model = sites.target(tmp_path, row)
-    sites.begin(tmp_path, model, kind, dialect="speculators" if kind == "eagle3" else "")
-    learner = sites.learner(sites.site(tmp_path, model, kind))
-    found = said(learner, sites.seen(model, learner.taps))
+    model = tiny_drafters.target(tmp_path, row)
+    tiny_drafters.begin(tmp_path, model, kind, dialect="speculators" if kind == "eagle3" else "")
+    learner = tiny_drafters.learner(tiny_drafters.context(tmp_path, model, kind))
+    found = said(learner, tiny_drafters.seen(model, learner.taps))
     assert found.isfinite().all()
     assert found.shape[-1] == model.config.vocab_size
 
 
 def test_a_language_model_has_the_targets_tokenizer_to_the_byte(tmp_path):
-    model = sites.target(tmp_path, "qwen2")
-    sites.begin(tmp_path, model, "model")
-    learner = sites.learner(sites.site(tmp_path, model, "model"))
+    model = tiny_drafters.target(tmp_path, "qwen2")
+    tiny_drafters.begin(tmp_path, model, "model")
+    learner = tiny_drafters.learner(tiny_drafters.context(tmp_path, model, "model"))
     learner.save(tmp_path / "saved", torch.float32)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert (tmp_path / "saved" / name).read_bytes() == (tmp_path / "target" / name).read_bytes()
 
 
 def test_weights_that_are_not_there_are_not_made_up(tmp_path):
-    model = sites.target(tmp_path)
-    file = sites.begin(tmp_path, model, "model") / "model.safetensors"
-    found = sites.site(tmp_path, model, "model")
+    model = tiny_drafters.target(tmp_path)
+    file = tiny_drafters.begin(tmp_path, model, "model") / "model.safetensors"
+    found = tiny_drafters.context(tmp_path, model, "model")
     tensors = load_file(file)
     del tensors["model.norm.weight"]
     save_file(tensors, file, {"format": "pt"})
     with pytest.raises(CheckpointError, match=r"lacks 1 tensors of LlamaForCausalLM, first model\.norm\.weight"):
-        sites.learner(found)
+        tiny_drafters.learner(found)

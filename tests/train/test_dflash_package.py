@@ -8,7 +8,7 @@ scripts/references says.
 import pytest
 import torch
 
-from tests.train import sites
+from tests.train import tiny_drafters
 from tests.train.learners import ANCHORS, LENGTH, TOLERANCE, check_learns, seen_by
 
 DEPTH = 3
@@ -17,9 +17,9 @@ DEPTH = 3
 def left(folder, kind):
     """Return a head that began anew, learnt a step and was left at <folder>/left: the target, the learner, and
     texts."""
-    model = sites.target(folder)
-    sites.begin(folder, model, kind, sizes={"layers": 2}, taps=("layers.0.output", "layers.1.output"))
-    plan = sites.planned(folder, kind)
+    model = tiny_drafters.target(folder)
+    tiny_drafters.begin(folder, model, kind, sizes={"layers": 2}, taps=("layers.0.output", "layers.1.output"))
+    plan = tiny_drafters.planned(folder, kind)
     learner = check_learns(plan, DEPTH, ("markov_w1",))
     learner.save(folder / "left", torch.float32)
     return model, learner, seen_by(plan, learner)

@@ -21,7 +21,7 @@ from tests.heads.medusa import faster_decoding, vllm
 from tests.heads.p_eagle import p_eagle
 from tests.heads.pard2 import pard2
 from tests.heads.redrafter import redrafter
-from tests.train import sites
+from tests.train import tiny_drafters
 
 ANCHORS = (1, 2, 7, 11)
 DEPTH = 3
@@ -61,7 +61,7 @@ HEADS = {
 @pytest.fixture(params=HEADS)
 def case(request, tmp_path) -> DrafterContext:
     kind, write = HEADS[request.param]
-    return sites.written(tmp_path, write, kind)
+    return tiny_drafters.written(tmp_path, write, kind)
 
 
 def said(learner: TrainableDrafter, seen: TeacherBatch) -> list[torch.Tensor]:
@@ -69,8 +69,8 @@ def said(learner: TrainableDrafter, seen: TeacherBatch) -> list[torch.Tensor]:
 
 
 def test_drafts_are_those_of_the_formula(case):
-    learner = sites.learner(case, DEPTH)
-    seen = sites.seen(case.model, learner.taps)
+    learner = tiny_drafters.learner(case, DEPTH)
+    seen = tiny_drafters.seen(case.model, learner.taps)
     (teacher,) = module_of(case.drafter.kind, "reference").teachers(case)
     with torch.no_grad():
         found = torch.stack(said(learner, seen), 2).numpy()  # [B, A, depth, Vd]
@@ -83,9 +83,9 @@ def test_drafts_are_those_of_the_formula(case):
 
 
 def test_what_is_trained_gets_gradients_and_nothing_else(case):
-    learner = sites.learner(case, DEPTH)
+    learner = tiny_drafters.learner(case, DEPTH)
     assert isinstance(learner, TrainableHead)
-    seen = sites.seen(case.model, learner.taps)
+    seen = tiny_drafters.seen(case.model, learner.taps)
     sum(logits.logsumexp(-1).sum() for logits in said(learner, seen)).backward()
     trained = {name for name, each in learner.network.named_parameters() if each.requires_grad}
     moved = {name for name, each in learner.network.named_parameters() if each.grad is not None and each.grad.any()}
@@ -97,18 +97,18 @@ def test_what_is_trained_gets_gradients_and_nothing_else(case):
 
 
 def test_saved_in_its_own_dialect_it_says_the_same(case, tmp_path):
-    learner = sites.learner(case, DEPTH)
+    learner = tiny_drafters.learner(case, DEPTH)
     with torch.no_grad():
         for parameter in learner.parameters():
             if parameter.requires_grad:
                 parameter.mul_(1.01)
-    head, before = case.head, said(learner, sites.seen(case.model, learner.taps))
+    head, before = case.head, said(learner, tiny_drafters.seen(case.model, learner.taps))
     (tmp_path / "head").rename(tmp_path / "published")
     object.__setattr__(head, "folder", tmp_path / "published")
     learner.save(tmp_path / "head", torch.float32)
-    again = sites.site(tmp_path, case.model, case.drafter.kind)
+    again = tiny_drafters.context(tmp_path, case.model, case.drafter.kind)
     assert (again.head.dialect, again.head.taps, again.head.switches) == (head.dialect, head.taps, head.switches)
-    after = said(sites.learner(again, DEPTH), sites.seen(case.model, learner.taps))
+    after = said(tiny_drafters.learner(again, DEPTH), tiny_drafters.seen(case.model, learner.taps))
     for mine, theirs in zip(before, after, strict=True):
         assert torch.equal(mine, theirs)
     assert not list((tmp_path / "head").glob("*.pt")) + list((tmp_path / "head").glob("*.bin"))
@@ -119,15 +119,15 @@ def test_saved_in_its_own_dialect_it_says_the_same(case, tmp_path):
 )
 def test_what_is_read_of_the_target_is_always_said(tmp_path, dialect):
     """Write the taps that engines would otherwise guess; a folder that says them stays as it is."""
-    case = sites.written(tmp_path, partial(eagle3, dialect=dialect), "eagle3", num_hidden_layers=7)
-    learner = sites.learner(case, DEPTH)
+    case = tiny_drafters.written(tmp_path, partial(eagle3, dialect=dialect), "eagle3", num_hidden_layers=7)
+    learner = tiny_drafters.learner(case, DEPTH)
     learner.save(tmp_path / "saved", torch.float32)
     before, after = (json.loads((tmp_path / each / "config.json").read_text()) for each in ("head", "saved"))
     added = {} if before == after else after["eagle_config"]
     assert added == ({TAP_IDS: [1, 2, 3], "use_aux_hidden_state": True} if dialect in UNSAID else {})
     (tmp_path / "head").rename(tmp_path / "published")
     (tmp_path / "saved").rename(tmp_path / "head")
-    again = sites.site(tmp_path, case.model, "eagle3").head
+    again = tiny_drafters.context(tmp_path, case.model, "eagle3").head
     assert [boundary(tap) for tap in again.taps] == [boundary(tap) for tap in case.head.taps]
     # AngelSlim's is SpecForge's without ids.
     assert again.dialect == ("SpecForge" if dialect == "AngelSlim" else case.head.dialect)
@@ -135,9 +135,9 @@ def test_what_is_read_of_the_target_is_always_said(tmp_path, dialect):
 
 def test_p_eagle_blocks_do_not_see_each_other(tmp_path):
     """Compare an anchor's drafts with and without other anchors."""
-    case = sites.written(tmp_path, partial(p_eagle, dialect="vllm"), "p_eagle")
-    learner = sites.learner(case, DEPTH)
-    seen = sites.seen(case.model, learner.taps, texts=1)
+    case = tiny_drafters.written(tmp_path, partial(p_eagle, dialect="vllm"), "p_eagle")
+    learner = tiny_drafters.learner(case, DEPTH)
+    seen = tiny_drafters.seen(case.model, learner.taps, texts=1)
     with torch.no_grad():
         together = learner(seen, torch.tensor([[3, 4, 9]]), DEPTH)
         alone = learner(seen, torch.tensor([[4]]), DEPTH)
@@ -147,8 +147,8 @@ def test_p_eagle_blocks_do_not_see_each_other(tmp_path):
 
 def test_half_precision_of_activations_is_near(case):
     """bfloat16 by autocast, weights and gradients float32."""
-    learner = sites.learner(case, DEPTH)
-    seen = sites.seen(case.model, learner.taps)
+    learner = tiny_drafters.learner(case, DEPTH)
+    seen = tiny_drafters.seen(case.model, learner.taps)
     with torch.no_grad():
         whole = said(learner, seen)
     with torch.autocast("cpu", torch.bfloat16):

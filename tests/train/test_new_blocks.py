@@ -14,7 +14,7 @@ from speccompile.errors import RecipeError
 from speccompile.plan.recipe_source import RecipeSource
 from speccompile.recipe.drafter_shape import decide_shape
 from tests import zoo
-from tests.train import sites
+from tests.train import tiny_drafters
 from tests.train.learners import BUILT, check_computed_again, check_learns, check_said, check_saved
 
 NEW = {
@@ -36,9 +36,9 @@ LATER = ("markov_w1", "joint_proj", "gate_proj")
 def begun(request, tmp_path):
     """Return the plan of a drafter that has just begun, and what is expected of it."""
     kind, asked, taps, tokens = NEW[request.param]
-    model = sites.target(tmp_path)
-    sites.begin(tmp_path, model, kind, **asked)
-    plan = sites.planned(tmp_path, kind)
+    model = tiny_drafters.target(tmp_path)
+    tiny_drafters.begin(tmp_path, model, kind, **asked)
+    plan = tiny_drafters.planned(tmp_path, kind)
     return plan, asked.get("taps", taps), tokens, asked.get("dialect", DRAFTING_METHODS[kind].training.dialects[0])
 
 
@@ -60,10 +60,10 @@ def test_it_says_what_the_reference_says_and_learns(begun):
 @pytest.mark.parametrize("kind", ["pass", "bita"])
 def test_a_target_that_is_read_while_rows_of_it_learn_drops_nothing_out(kind, tmp_path):
     """GPT-2 says in its config what its own training dropped."""
-    model = sites.target(tmp_path, "gpt2", resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5)
-    sites.begin(tmp_path, model, kind)
-    learner = sites.learner(sites.site(tmp_path, model, kind))
-    seen = sites.seen(model, learner.taps)
+    model = tiny_drafters.target(tmp_path, "gpt2", resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5)
+    tiny_drafters.begin(tmp_path, model, kind)
+    learner = tiny_drafters.learner(tiny_drafters.context(tmp_path, model, kind))
+    seen = tiny_drafters.seen(model, learner.taps)
     with torch.no_grad():
         learning, judged = (learner.train(mode)(seen, torch.tensor([[3, 6], [4, 8]]), 3) for mode in (True, False))
     assert all(map(torch.equal, learning, judged))
@@ -72,9 +72,9 @@ def test_a_target_that_is_read_while_rows_of_it_learn_drops_nothing_out(kind, tm
 @pytest.mark.sweep(BUILT)
 @pytest.mark.parametrize("kind", ["dflash", "dspark", "kangaroo", "pass", "bita"])
 def test_it_is_built(kind, tmp_path):
-    model = sites.target(tmp_path)
-    sites.begin(tmp_path, model, kind)
-    sites.check_built(tmp_path, kind)
+    model = tiny_drafters.target(tmp_path)
+    tiny_drafters.begin(tmp_path, model, kind)
+    tiny_drafters.check_built(tmp_path, kind)
 
 
 @pytest.mark.parametrize("layers", [2, 3, 5, 7, 8, 12, 36])
@@ -153,12 +153,12 @@ def test_taps_that_the_dialect_cannot_say_are_refused(kind, taps, received):
 
 
 def test_a_block_of_fewer_drafts_is_refused(tmp_path):
-    model = sites.target(tmp_path)
-    sites.begin(tmp_path, model, "dflash", depth=2)
+    model = tiny_drafters.target(tmp_path)
+    tiny_drafters.begin(tmp_path, model, "dflash", depth=2)
     with pytest.raises(RecipeError, match=r"train.depth: received 3 drafts, expected at most 2"):
-        sites.learner(sites.site(tmp_path, model, "dflash", ", tokens: 2"), 3)
+        tiny_drafters.learner(tiny_drafters.context(tmp_path, model, "dflash", ", tokens: 2"), 3)
 
 
 def test_one_draft_needs_no_mask(tmp_path):
     with pytest.raises(RecipeError, match=r"train.depth: received 1, expected 2 or more"):
-        sites.begin(tmp_path, sites.target(tmp_path), "pass", depth=1)
+        tiny_drafters.begin(tmp_path, tiny_drafters.target(tmp_path), "pass", depth=1)

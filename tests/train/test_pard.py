@@ -8,7 +8,7 @@ from tests import zoo
 from tests.compile.eager_rounds import check_generation
 from tests.heads.every import MASK
 from tests.json_files import merge_json
-from tests.train import sites
+from tests.train import tiny_drafters
 from tests.train.learners import ANCHORS, check_computed_again, check_learns, check_said, learner_of, seen_by
 
 pytestmark = pytest.mark.builds(2)
@@ -18,7 +18,7 @@ DEPTH = 4
 
 def plan_of(folder, architecture="llama", **settings):
     """Return a recipe that drafts with a language model of its own beside a tiny target."""
-    sites.target(folder)
+    tiny_drafters.target(folder)
     zoo.save(architecture, folder / "head", **settings)
     merge_json(folder / "head" / "config.json", {"pard_token": MASK})
     recipe = "name: tiny\ntarget: {model: target}\ndrafter: {kind: pard, model: head, tokens: 2}\n"
@@ -56,9 +56,9 @@ def test_what_is_trained_learns_comes_back_and_is_built(tmp_path):
 
 
 def test_a_new_one_is_read_and_learns(tmp_path):
-    model = sites.target(tmp_path)
-    sites.begin(tmp_path, model, "pard", sizes={"mask_token": 44})
-    plan = sites.planned(tmp_path, "pard")
+    model = tiny_drafters.target(tmp_path)
+    tiny_drafters.begin(tmp_path, model, "pard", sizes={"mask_token": 44})
+    plan = tiny_drafters.planned(tmp_path, "pard")
     assert plan.drafter.mask_token == 44
     check_said(plan, DEPTH)
     check_learns(plan, DEPTH)

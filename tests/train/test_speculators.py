@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 import torch
 
-from tests.train import sites
+from tests.train import tiny_drafters
 
 pytest.importorskip("speculators", reason="no speculators here: scripts/references/speculators_heads.py says how")
 
@@ -34,15 +34,15 @@ def logits_of(model):
 
 def trained(folder: Path, kind: str, **asked) -> tuple:
     """Return a learner whose head has moved from where it began, saved, and what the target makes of a text."""
-    model = sites.target(folder, num_hidden_layers=5)
-    sites.begin(folder, model, kind, name="head", **asked)
-    learner = sites.learner(sites.site(folder, model, kind), DEPTH)
+    model = tiny_drafters.target(folder, num_hidden_layers=5)
+    tiny_drafters.begin(folder, model, kind, name="head", **asked)
+    learner = tiny_drafters.learner(tiny_drafters.context(folder, model, kind), DEPTH)
     with torch.no_grad():
         for place, parameter in enumerate(each for each in learner.parameters() if each.requires_grad):
             random = torch.Generator().manual_seed(place)
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=random) * parameter.std(unbiased=False))
     learner.save(folder / "trained", torch.float32)
-    return learner, sites.seen(model, learner.taps, texts=1)
+    return learner, tiny_drafters.seen(model, learner.taps, texts=1)
 
 
 def loaded(folder: Path) -> torch.nn.Module:

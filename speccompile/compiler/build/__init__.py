@@ -17,31 +17,21 @@ from typing import Any
 from speccompile.bundle.cache import BUILDS, FolderCache
 from speccompile.bundle.manifest import Manifest, engine_files
 from speccompile.bundle.writer import BundleWriter
-from speccompile.compiler.build.cache_acceptance import compare_acceptance
+from speccompile.compiler.build.bundle_proof import ProofSubject, image_quality, prove_graphs_and_tokens
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.calibration import is_calibrated
-from speccompile.compiler.build.distribution_proof import prove_distributions
 from speccompile.compiler.build.encoder_engine import build_encoders, encoder_files
-from speccompile.compiler.build.image_proof import measure_images, prove_images
 from speccompile.compiler.build.inputs import StageInputs, open_plan, open_round
 from speccompile.compiler.build.interrupts import Interrupts
-from speccompile.compiler.build.lowered import Lowered, lower_all, lower_traced
-from speccompile.compiler.build.lowered_proof import (
-    ProofEngine,
-    log_requantization,
-    proof_engine,
-    prove_graphs,
-    prove_weights,
-)
+from speccompile.compiler.build.lowered import lower_all
 from speccompile.compiler.build.memory import settled_heap
 from speccompile.compiler.build.metadata import Description, make_lock, make_manifest
 from speccompile.compiler.build.prefixes import add_prefixes, prefix_token_ids
-from speccompile.compiler.build.proposals import prove_index, put_index
-from speccompile.compiler.build.quality import measure_quality, quality_texts
-from speccompile.compiler.build.source_proof import prove_encoders, prove_traced_encoders
+from speccompile.compiler.build.proposals import put_index
+from speccompile.compiler.build.quality import quality_texts
 from speccompile.compiler.build.tensorrt import build_engines, check_builders, combined_error, longest_text
-from speccompile.compiler.build.token_proof import proof_prompts, proof_sources, prove_tokens
-from speccompile.compiler.build.traced_graphs import TracedGraph, trace_graphs
+from speccompile.compiler.build.token_proof import proof_prompts
+from speccompile.compiler.build.traced_graphs import trace_graphs
 from speccompile.compiler.build.writer import build_writer
 from speccompile.compiler.checkpoints.change_guard import ChangeGuard
 from speccompile.compiler.lower.files import GRAPHS, delete_unreferenced
@@ -95,21 +85,18 @@ def build(
         _check(checkpoints, interrupts)
         manifest = make_manifest(open_round(plan), Description.of(plan), parts, folder)
         proof: dict[str, Any] = {"proven": False}
+        subject = ProofSubject(stages, parts, lowered, manifest, folder, prompts, texts, steps)
         if prove:
-            proof = _prove(stages, parts, lowered, manifest, folder, prompts, texts, steps, encoded)
+            proof = prove_graphs_and_tokens(subject, encoded)
         elif measure_pictures and stages.encoder is not None:
-            engines = [proof_engine(each, folder) for each in dict.fromkeys(lowered.values())]
-            proof["images"] = _named(measure_images(stages.encoder, manifest, engines, folder), engines, lowered)
+            proof["images"] = image_quality(subject)
         _check(checkpoints, interrupts)
         reduce_into = Path(f"{output}.reduced") if reduce else None
         built = build_engines(stages.engines, lowered, deferred, folder, reduce_into, manifest.catch_up, encoder)
-        interrupts.check()
         _check(checkpoints, interrupts)
         if built.entries:
             manifest = replace(manifest, engines=tuple(built.entries))
-            read = {file for entry in built.entries for file in engine_files(entry)}
-            delete_unreferenced(folder, read | encoder_files(stages.encoder, built.entries))
-            _write(writer, plan, manifest, proof, prefixes, prompts if prove else [], recipe)
+            _write(writer, plan, stages, manifest, proof, prefixes, prompts if prove else [], recipe)
     if built.failures:
         raise combined_error(built.failures, built.entries, output)
     return output
@@ -127,14 +114,18 @@ def _write_texts(plan: Plan, folder: Path) -> None:
 def _write(
     writer: BundleWriter,
     plan: Plan,
+    stages: StageInputs,
     manifest: Manifest,
     proof: dict[str, Any],
     prefixes: dict[str, list[int]],
     prompts: list[list[int]],
     recipe: str | None,
 ) -> None:
-    """Write the recipe, manifest, lock, proof and hashes. prompts: of the prefixes' proof, none without a proof."""
+    """Write the recipe, manifest, lock, proof and hashes, and remove files that no engine reads. prompts: of the
+    prefixes' proof, none without a proof."""
     with log_step("writing the bundle"):
+        read = {file for entry in manifest.engines for file in engine_files(entry)}
+        delete_unreferenced(writer.folder, read | encoder_files(stages.encoder, manifest.engines))
         if recipe is not None:
             (writer.folder / FILE_NAME).write_text(recipe, encoding="utf-8")
         lock = make_lock(plan)
@@ -143,74 +134,6 @@ def _write(
             most = plan.prove.max_new_tokens
             proof["prefixes"] = add_prefixes(prefixes, writer.folder, manifest.engines, prompts, most)
         writer.finish(manifest, lock, proof)
-
-
-def _prove(
-    stages: StageInputs,
-    parts: list[TracedGraph],
-    lowered: dict[str, Lowered],
-    manifest: Manifest,
-    folder: Path,
-    prompts: list[list[int]],
-    texts: list[list[int]],
-    steps: CachedSteps,
-    encoded: list[dict[str, Any]],
-) -> dict[str, Any]:
-    """Return the content of proof.json. encoded: rows of the encoder of pictures."""
-    inputs, lower, sources = stages.proof, stages.lower, proof_sources(stages.prompts)
-    rows = [row for part in parts for row in part.proofs]
-    rows += prove_traced_encoders(stages.trace.encoders, parts, folder, steps)
-    distinct = list(dict.fromkeys(lowered.values()))
-    traced = [proof_engine(each, folder) for each in lower_traced(lower, distinct, parts, folder, steps)]
-    engines = [proof_engine(each, folder) for each in distinct]
-    weights = prove_weights(engines, parts, folder, steps)
-    log_requantization(inputs.graphs.quantizations, weights)
-    rows += weights
-    for engine in (*traced, *engines):
-        rows += prove_graphs(inputs.graphs, engine, parts, folder, steps)
-        rows += prove_encoders(engine, parts, folder, steps)
-    rows += prove_index(folder, manifest)
-    tokens, hits = prove_tokens(inputs.tokens, manifest, engines, folder, prompts, steps, sources)
-    proof: dict[str, Any] = {"proven": True, "graphs": rows, "engines": tokens}
-    if hits is not None:
-        proof["drafter"] = hits
-    if inputs.distributions is not None:
-        proof["distributions"] = prove_distributions(
-            inputs.distributions, manifest, engines, folder, prompts, steps, sources
-        )
-    if texts:
-        proof["quality"] = measure_quality(inputs.quality, engines, folder, texts, steps)
-        compared = compare_acceptance(inputs.acceptance, manifest, engines, folder, prompts, texts, steps)
-        if compared:
-            proof["quality"]["cache_acceptance"] = compared
-    if stages.encoder is not None:
-        rows += encoded
-        proof["images"] = _prove_images(stages, parts, lowered, manifest, folder, steps)
-    return proof
-
-
-def _prove_images(
-    stages: StageInputs, parts: list[TracedGraph], lowered: dict[str, Lowered], manifest: Manifest, folder: Path,
-    steps: CachedSteps,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """Return the rows of the proof of pictures: the engines' graphs, and the same over the checkpoint's weights."""
-    assert stages.encoder is not None, "the target sees pictures"
-    distinct = list(dict.fromkeys(lowered.values()))
-    both = (*lower_traced(stages.lower, distinct, parts, folder, steps), *distinct)
-    engines = [proof_engine(each, folder) for each in both]
-    most = stages.max_encoder_divergence
-    rows = prove_images(stages.encoder, stages.trace.draft, manifest, engines, folder, steps, most)
-    return _named(rows, engines, lowered)
-
-
-def _named(
-    rows: list[dict[str, Any]], measured: list[ProofEngine], lowered: dict[str, Lowered]
-) -> list[dict[str, Any]]:
-    """Return rows of lowered graphs with the names of the bundle's engines that have these graphs."""
-    return [
-        row | {"engines": [name for name, graphs in lowered.items() if graphs == each.lowered]}
-        for row, each in zip(rows, measured, strict=True)
-    ]
 
 
 def _checkpoints(plan: Plan) -> list[ChangeGuard]:

@@ -9,7 +9,7 @@ from speccompile.compiler.prove import graphs as graph_proof
 from speccompile.compiler.prove.best_nodes import check_best_nodes
 from speccompile.compiler.prove.lookups import CascadeView, DraftedFor, Lookup, check_drafted_for
 from speccompile.compiler.prove.plain_drafts import PlainDrafter, check_plain
-from speccompile.compiler.prove.schedule import Recording
+from speccompile.compiler.prove.schedule_runs import Recording
 from speccompile.drafters import DRAFTING_METHODS, TARGET_SPECIFIC_KINDS, has_module, module_of
 from speccompile.drafters.context import DraftInputs
 from speccompile.drafters.method import NOTHING
@@ -29,8 +29,8 @@ def check_draft(inputs: DraftInputs, driven: Recording) -> dict[str, Any]:
     method = DRAFTING_METHODS[drafter.kind]
     if method.weights == NOTHING:
         return _check_module(inputs, driven)
-    reference, site = module_of(drafter.kind, "reference"), drafter_context(inputs)
-    teachers: list[drafts.ReferenceLogits] = reference.teachers(site)
+    reference, context = module_of(drafter.kind, "reference"), drafter_context(inputs)
+    teachers: list[drafts.ReferenceLogits] = reference.teachers(context)
     own, view = drafter.own, _view(drafter)
     tree = own.tree
     if tree.parents is None:
@@ -42,7 +42,7 @@ def check_draft(inputs: DraftInputs, driven: Recording) -> dict[str, Any]:
         return check_drafted_for(driven, teachers[0], inner, own.tokens, max_length, view)
     fallback = drafter.threshold if inputs.fallback is None else inputs.fallback
     shape, late = Tree(tree.parents), int(method.verifies_low_confidence)
-    sure = reference.confidences(site) if hasattr(reference, "confidences") else None
+    sure = reference.confidences(context) if hasattr(reference, "confidences") else None
     return drafts.check_tree(driven, teachers, shape, max_length, fallback, late, sure, view)
 
 

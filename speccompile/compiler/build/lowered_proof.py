@@ -20,7 +20,8 @@ from speccompile.compiler.lower.files import neutral_file
 from speccompile.compiler.lower.lowering_targets import CPU, WeightFormat
 from speccompile.compiler.prove import graphs as graph_proof
 from speccompile.compiler.prove.graphs import TRACED
-from speccompile.compiler.prove.schedule import Outputs, Recording, Schedule, drive, overlapped, run_alone
+from speccompile.compiler.prove.schedule import Schedule, overlapped
+from speccompile.compiler.prove.schedule_runs import Outputs, Recording, run_alone, run_schedule
 from speccompile.compiler.prove.tolerance import TOLERANCE, arithmetic_over, tolerance
 from speccompile.compiler.prove.weights import check_weights
 from speccompile.compiler.weights.session import LinkedEngine
@@ -178,7 +179,7 @@ def _check_drafts(
     encoders = [part.graph for name, part in known.items() if name in SOURCE_ENCODERS]  # as traced, as well
     files |= {each.name: neutral_file(each) for each in encoders}
     entry = replace(engine.entry, files=files, graphs=(*graphs, *encoders))
-    outputs = drive(LinkedEngine(folder, entry), script, graphs)
+    outputs = run_schedule(LinkedEngine(folder, entry), script, graphs)
     free_memory()
     links: tuple[dict[str, Array], ...] = ()
     if reads_target(draft.drafter) and graph.name == STEP:  # its links are internal: take those of its two graphs
@@ -210,7 +211,7 @@ def _drive(
     numbers = {part.graph.name: engine.lowered.weight_format(part.graph.name) for part in parts}
     running = engine.open(folder, graph.name)
     script = parts[0].script
-    outputs = drive(running, script, [graph])
+    outputs = run_schedule(running, script, [graph])
     formats = [*numbers.values(), *_encoder_formats(engine, known, graph)]
     word = arithmetic_over(max((each.arithmetic for each in formats), key=TOLERANCE.__getitem__), [graph])
     # The links between its two graphs are internal to a step.
@@ -253,4 +254,4 @@ def _round(
     outputs. encoders: run before them."""
     own = [neutral(part.graph, numbers[part.graph.name], folder) for part in parts]
     engine = neutral_engine([*own, *encoders], folder)
-    return drive(engine, script, [part.graph for part in parts])
+    return run_schedule(engine, script, [part.graph for part in parts])

@@ -98,8 +98,8 @@ def make_verify(inputs: VerifyInputs, decoder: Decoder) -> Verify:
 
 def make_drafter(inputs: DraftInputs, steps: CachedSteps | None = None) -> Drafter:
     """Return the drafter's part of the round."""
-    site = drafter_context(inputs, steps)
-    made = module_of(inputs.drafter.kind, "drafter").make(site)
+    context = drafter_context(inputs, steps)
+    made = module_of(inputs.drafter.kind, "drafter").make(context)
     return cascaded(made, inputs.drafter, inputs.vocabulary_size, inputs.shape)
 
 

@@ -27,9 +27,10 @@ from speccompile.compiler.models.eager import round_caches
 from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.models.sourced import read_source
 from speccompile.compiler.prove import graphs as graph_proof
-from speccompile.compiler.prove import schedule as scripts
 from speccompile.compiler.prove.graph_traits import all_given
 from speccompile.compiler.prove.graphs import EAGER
+from speccompile.compiler.prove.schedule import Schedule, make_script
+from speccompile.compiler.prove.schedule_runs import Outputs, Recording, run_schedule, with_rounds
 from speccompile.compiler.prove.source_feeds import feature_shape, make_sources
 from speccompile.compiler.step.media_rows import padding
 from speccompile.compiler.weights.session import LinkedEngine
@@ -86,7 +87,7 @@ class EagerProofInputs:
     of: VerifyInputs | DraftInputs
     graphs: tuple[Graph, ...]
     files: GraphFiles
-    schedule: scripts.Schedule
+    schedule: Schedule
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,9 @@ class TracedGraph:
 
     graph: Graph
     catch_up: int
-    script: scripts.Schedule
+    script: Schedule
     proofs: list[dict[str, Any]]
-    drive: Callable[[], scripts.Outputs]
+    drive: Callable[[], Outputs]
     rings: dict[str, int] = field(default_factory=dict)
 
 
@@ -126,7 +127,7 @@ def trace_graphs(inputs: TraceInputs, folder: Path, steps: CachedSteps, *, prove
         share_weights(folder / neutral_file(draft.graph), folder / neutral_file(verify))
     shape, windows = inputs.verify.shape, [longest, draft.longest_window if draft else 0]
     ends = [int(each.shape[2]) + _SEAM for each in verify.inputs if each.buffer in rings]
-    script = scripts.make_script(
+    script = make_script(
         inputs.verify.target.vocabulary_size, shape.batch_size, shape.max_length, inputs.prefill_chunk,
         max([0, *(n for n in windows if n <= LONG_WINDOW), *(n for n in ends if n <= LONG_RING)]), inputs.tree,
         inputs.vocabulary_size, repeats=inputs.repeats,
@@ -153,18 +154,18 @@ def shares_weights(drafter: DrafterPlan) -> bool:
 
 
 def _proven(
-    of: VerifyInputs | DraftInputs, graphs: tuple[Graph, ...], catch_up: int, script: scripts.Schedule, folder: Path,
+    of: VerifyInputs | DraftInputs, graphs: tuple[Graph, ...], catch_up: int, script: Schedule, folder: Path,
     steps: CachedSteps, encoders: Mapping[str, Graph],
 ) -> TracedGraph:  # fmt: skip
     """Return the last of the graphs with its proof; the target's adds rounds to the schedule. encoders: of sources,
     which run before it."""
-    graph, driven = graphs[-1], list[scripts.Outputs]()
+    graph, driven = graphs[-1], list[Outputs]()
 
-    def drive(script: scripts.Schedule) -> scripts.Outputs:
+    def drive(script: Schedule) -> Outputs:
         """Run the graph over the schedule, once, at the first call."""
         if not driven:
             engine = neutral_engine([(each, neutral_file(each)) for each in (graph, *encoders.values())], folder)
-            driven.append(scripts.drive(engine, script, [graph]))
+            driven.append(run_schedule(engine, script, [graph]))
             del engine
             free_memory()
         return driven[0]
@@ -177,7 +178,7 @@ def _proven(
             if isinstance(of, DraftInputs):
                 return {"rounds": script.rounds, "rows": [_check_draft(of, inputs, drive, encoders)]}
             engine = neutral_engine([(each, neutral_file(each)) for each in (graph, *encoders.values())], folder)
-            whole = scripts.with_rounds(engine, script, graph)
+            whole = with_rounds(engine, script, graph)
             del engine
             return {"rounds": whole.rounds, "rows": _check_verify(of, graph, drive(whole), whole)}
 
@@ -187,9 +188,7 @@ def _proven(
     return TracedGraph(graph, catch_up, whole, found["rows"], partial(drive, whole))
 
 
-def _check_verify(
-    inputs: VerifyInputs, graph: Graph, outputs: scripts.Outputs, script: scripts.Schedule
-) -> list[dict[str, Any]]:
+def _check_verify(inputs: VerifyInputs, graph: Graph, outputs: Outputs, script: Schedule) -> list[dict[str, Any]]:
     model = round_caches(load_model(inputs.target.folder, inputs.shape.max_length), inputs.shape.dtype)
     model = padding(model, inputs.media.padded if inputs.media else ())
     eager, limit = graph_proof.eager_logits(model, script), graph_proof.noise_of(graph)
@@ -204,19 +203,19 @@ def _check_verify(
 
 
 def _check_draft(
-    draft: DraftInputs, inputs: EagerProofInputs, drive: Callable[[scripts.Schedule], scripts.Outputs],
+    draft: DraftInputs, inputs: EagerProofInputs, drive: Callable[[Schedule], Outputs],
     encoders: Mapping[str, Graph],
 ) -> dict[str, Any]:  # fmt: skip
     graphs, script = inputs.graphs, inputs.schedule
     if len(graphs) == 1:
-        return check_draft(draft, scripts.Recording(graphs[0], EAGER, script, drive(script)))
+        return check_draft(draft, Recording(graphs[0], EAGER, script, drive(script)))
     run = [*graphs, *encoders.values()]
     engine = neutral_engine([(graph, neutral_file(graph)) for graph in run], inputs.files.folder)
     if (
         DRAFTING_METHODS[draft.drafter.kind].weights == NOTHING
     ):  # the target's own choice hardly ever stands in the text
         script = replace(script, told=True)
-    driven = scripts.Recording(graphs[-1], EAGER, script, scripts.drive(engine, script, graphs), graphs)
+    driven = Recording(graphs[-1], EAGER, script, run_schedule(engine, script, graphs), graphs)
     del engine
     free_memory()
     return check_draft(draft, driven)

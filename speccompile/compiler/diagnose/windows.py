@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.bundle.caches import scale_name
-from speccompile.compiler.prove import schedule as scripts
+from speccompile.compiler.prove import schedule as schedules
 from speccompile.compiler.prove.schedule import Schedule
 from speccompile.contract import BATCH, PERSISTENT_PREFIX, Graph, is_recurrent_state
 
@@ -30,7 +30,7 @@ def windows(graph: Graph, script: Schedule, *, drafts: bool) -> Iterator[Window]
 
     drafts: include those of decoding, of which two graphs may accept different drafts.
     """
-    for window in scripts.windows(script if drafts else replace(script, rounds=()), [graph]):
+    for window in schedules.windows(script if drafts else replace(script, rounds=()), [graph]):
         feed = {t.name: np.ascontiguousarray(window.input(t)) for t in graph.inputs if t.role != "state"}
         yield Window(feed, window.fed, window.committed)
 

@@ -17,7 +17,7 @@ from speccompile.compiler.prove.drafts import (
     tolerance_of,
     tree_cases,
 )
-from speccompile.compiler.prove.schedule import Recording
+from speccompile.compiler.prove.schedule_runs import Recording
 from speccompile.errors import ProofError
 from speccompile.runtime.devices.engine import Array
 

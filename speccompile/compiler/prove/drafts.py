@@ -13,7 +13,8 @@ from torch import nn
 from speccompile.compiler.models.sourced import read_source
 from speccompile.compiler.prove.drawn import check_drawn
 from speccompile.compiler.prove.reference import Logits, sequence_logits
-from speccompile.compiler.prove.schedule import Recording, ScheduledWindow
+from speccompile.compiler.prove.schedule import ScheduledWindow
+from speccompile.compiler.prove.schedule_runs import Recording
 from speccompile.compiler.prove.tolerance import QUANTIZATION_TOLERANCE, TOLERANCE, arithmetic_over
 from speccompile.errors import ProofError
 from speccompile.runtime.devices.engine import Array

@@ -15,7 +15,8 @@ from speccompile.bundle.caches import scale_name
 from speccompile.compiler.models.eager import attend_eagerly
 from speccompile.compiler.models.sourced import has_source, head_input, read_source
 from speccompile.compiler.prove.reference import Logits, sequence_logits
-from speccompile.compiler.prove.schedule import DRAFTED, Outputs, Recording, Schedule, committed_part
+from speccompile.compiler.prove.schedule import DRAFTED, Schedule
+from speccompile.compiler.prove.schedule_runs import Outputs, Recording, committed_part
 from speccompile.compiler.prove.tolerance import CARRIED_NOISE, TOLERANCE, arithmetic_over, tolerance
 from speccompile.compiler.step.draft import Accepted, Drafter
 from speccompile.compiler.step.layers import counting_layers, find_layers, hidden_output

@@ -18,7 +18,7 @@ from speccompile.compiler.prove.drafts import (
     tolerance_of,
 )
 from speccompile.compiler.prove.reference import Logits
-from speccompile.compiler.prove.schedule import Recording
+from speccompile.compiler.prove.schedule_runs import Recording
 from speccompile.errors import ProofError
 from speccompile.tree import Tree
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from speccompile.compiler.prove.drafts import HINT, Case, DrafterInputs
-from speccompile.compiler.prove.schedule import Recording, ScheduledWindow
+from speccompile.compiler.prove.schedule import ScheduledWindow
+from speccompile.compiler.prove.schedule_runs import Recording
 from speccompile.errors import ProofError
 from speccompile.runtime.devices.engine import Array
 

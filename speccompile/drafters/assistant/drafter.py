@@ -16,9 +16,9 @@ from speccompile.errors import CheckpointError
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the autoregressive drafter, for any tree."""
-    return token_by_token(site, AssistantReader(site.head, site.target(), load_assistant(site.head)))
+    return token_by_token(context, AssistantReader(context.head, context.target(), load_assistant(context.head)))
 
 
 class AssistantReader(DraftNetwork):

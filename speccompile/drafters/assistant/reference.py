@@ -26,12 +26,12 @@ from speccompile.drafters.weights import read_tensors
 from speccompile.plan.head import HeadPlan
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the assistant over the target's eager caches."""
-    model, assistant, borrowed = site.eager(), _assistant(site.head), borrowed_layers(site.head)
-    padding(model, site.inputs.media.padded if site.inputs.media else ())
+    model, assistant, borrowed = context.eager(), _assistant(context.head), borrowed_layers(context.head)
+    padding(model, context.inputs.media.padded if context.inputs.media else ())
     attend_eagerly(model)
-    attend_eagerly(round_caches(assistant, site.inputs.target_cache))  # the target's rows are all that it reads
+    attend_eagerly(round_caches(assistant, context.inputs.target_cache))  # the target's rows are all that it reads
     embed = model.get_input_embeddings().forward  # of a placeholder its own row, which the target itself never reads
 
     @torch.no_grad()

@@ -15,11 +15,11 @@ from speccompile.errors import UnsupportedModelError
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter of a chain. Raise UnsupportedModelError for a target with sliding-window attention."""
-    masks, prefix = parts(site.head)
-    target = check_windows(site.target(), site.target_files.folder)
-    return token_by_token(site, MaskReader(target, masks[: site.drafter.tokens - 1], prefix))
+    masks, prefix = parts(context.head)
+    target = check_windows(context.target(), context.target_files.folder)
+    return token_by_token(context, MaskReader(target, masks[: context.drafter.tokens - 1], prefix))
 
 
 def check_windows(target: Decoder, folder: Path) -> Decoder:

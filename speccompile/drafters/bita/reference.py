@@ -18,9 +18,9 @@ from speccompile.drafters.small import write_small
 from speccompile.plan.head import HeadPlan
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the target. Its logits depend on the number of drafts, not on their tokens."""
-    (masks, prefix), model = parts(site.head), site.eager()
+    (masks, prefix), model = parts(context.head), context.eager()
     n_prefix = prefix[0].shape[1]
 
     @torch.no_grad()

@@ -17,10 +17,10 @@ from speccompile.drafters.trainable import NewDrafter
 from speccompile.drafters.weights import load_head
 
 
-def learner(site: DrafterContext, depth: int) -> "BitaLearner":
+def learner(context: DrafterContext, depth: int) -> "BitaLearner":
     """Return the trainable drafter. Raise UnsupportedModelError for a target with sliding-window attention."""
-    target = check_windows(site.target(), site.target_files.folder)
-    return BitaLearner(site.head, load_head(Trained(site.head), site.head), target, depth)
+    target = check_windows(context.target(), context.target_files.folder)
+    return BitaLearner(context.head, load_head(Trained(context.head), context.head), target, depth)
 
 
 class BitaLearner(MaskLearner):

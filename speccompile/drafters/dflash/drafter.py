@@ -16,11 +16,13 @@ from speccompile.drafters.weights import TargetEmbeddings, draft_vocabulary, loa
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter of the planned drafts from one pass."""
-    selects = "selector_top_k" in site.head.switches
-    reader = (SelectingReader if selects else DFlashReader)(site.head, site.shape, site.ends(), site.drafter.tree.depth)
-    return token_by_token(site, load_head(reader, site.head))
+    selects = "selector_top_k" in context.head.switches
+    reader = (SelectingReader if selects else DFlashReader)(
+        context.head, context.shape, context.ends(), context.drafter.tree.depth
+    )
+    return token_by_token(context, load_head(reader, context.head))
 
 
 class DFlashReader(BlockReader):

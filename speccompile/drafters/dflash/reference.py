@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from math import gcd
 from pathlib import Path
 
@@ -27,9 +28,9 @@ Finished = Callable[[Tensor, Tensor, list[int], HeadPlan, Weights], Tensor]
 [n, V] and their n previous tokens."""
 
 
-def block_teacher(site: DrafterContext, finished: Finished) -> ReferenceLogits:
+def block_teacher(context: DrafterContext, finished: Finished) -> ReferenceLogits:
     """Return the reference of a head, with the target's embedding and output head if it has none."""
-    head, weights = site.head, with_ends(site.head, site.ends())
+    head, weights = context.head, with_ends(context.head, context.ends())
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
@@ -41,9 +42,9 @@ def block_teacher(site: DrafterContext, finished: Finished) -> ReferenceLogits:
     return logits
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: see `block_teacher`."""
-    return [block_teacher(site, _all_selected)]
+    return [block_teacher(context, _all_selected)]
 
 
 def _all_selected(hidden: Tensor, logits: Tensor, before: list[int], head: HeadPlan, weights: Weights) -> Tensor:
@@ -124,18 +125,13 @@ def _selected(hidden: Tensor, logits: Tensor, before: int, head: HeadPlan, weigh
     return torch.full_like(logits, -torch.inf).index_put((best,), logits[best] + follows)
 
 
-def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
-    """Return a small head with the same switches and numbers of taps and layers, for a small target."""
-    return small_block(head, hidden_size, vocabulary_size, target_layers, folder, own_shapes)
-
-
 def small_block(
+    own: Callable[[LayerShape, Mapping[str, Switch], tuple[int, int]], Shapes],
     head: HeadPlan,
     hidden_size: int,
     vocabulary_size: int,
     target_layers: int,
     folder: Path,
-    own: Callable[[LayerShape, Mapping[str, Switch], tuple[int, int]], Shapes],
 ) -> HeadPlan:
     """Return a small block drafter. own: returns the tensors that only its method has, as in `read_block`."""
     assert head.layers is not None
@@ -156,6 +152,10 @@ def small_block(
         head, folder=folder, files=(), taps=taps, hidden_size=hidden_size, vocabulary_size=vocabulary_size,
         layers=layers, switches=said, tensors=tensors,
     )  # fmt: skip
+
+
+small = partial(small_block, own_shapes)
+"""Return a small head with the same switches and numbers of taps and layers, for a small target."""
 
 
 def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:

@@ -33,10 +33,10 @@ ENDS = ("embed_tokens.weight", "lm_head.weight", "d2t", "mask_embedding")
 """Optional tensors of a head, which otherwise uses the target's."""
 
 
-def learner(site: DrafterContext, depth: int) -> "BlockLearner":
+def learner(context: DrafterContext, depth: int) -> "BlockLearner":
     """Return the trainable drafter. Raise CheckpointError for a DFlash2 head, RecipeError for a depth beyond the head's
     block."""
-    head = site.head
+    head = context.head
     if "selector_top_k" in head.switches:
         raise CheckpointError(
             f"{head.folder}: received a DFlash2 head to train, expected a DFlash head: tokens that its selector leaves "
@@ -44,7 +44,7 @@ def learner(site: DrafterContext, depth: int) -> "BlockLearner":
             hint="train a new head of drafter.kind dflash",
         )
     check_depth(head, depth)
-    return BlockLearner(head, load_head(DFlashReader(head, site.shape, site.ends(), depth), head), depth)
+    return BlockLearner(head, load_head(DFlashReader(head, context.shape, context.ends(), depth), head), depth)
 
 
 def check_depth(head: HeadPlan, depth: int) -> None:

@@ -13,10 +13,10 @@ from speccompile.drafters.weights import TargetEmbeddings, load_head
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter of the planned drafts from one pass. A tree of the best nodes is DominoTree's (2607.08642)."""
-    reader = DominoReader(site.head, site.shape, site.ends(), site.drafter.tree.depth)
-    return token_by_token(site, load_head(reader, site.head))
+    reader = DominoReader(context.head, context.shape, context.ends(), context.drafter.tree.depth)
+    return token_by_token(context, load_head(reader, context.head))
 
 
 class PrefixGru(nn.Module):

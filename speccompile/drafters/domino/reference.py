@@ -1,6 +1,6 @@
 """Reference: Domino's formula over the whole text without a cache, with torch's own GRU."""
 
-from pathlib import Path
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,9 @@ from speccompile.plan.head import HeadPlan
 __all__ = ["readings", "small", "teachers"]
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: see `block_teacher`."""
-    return [block_teacher(site, _corrected)]
+    return [block_teacher(context, _corrected)]
 
 
 def _corrected(hidden: Tensor, logits: Tensor, before: list[int], head: HeadPlan, weights: Weights) -> Tensor:
@@ -33,6 +33,5 @@ def _corrected(hidden: Tensor, logits: Tensor, before: list[int], head: HeadPlan
     return logits + found
 
 
-def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
-    """Return a small head with the same switches and numbers of taps and layers, for a small target."""
-    return small_block(head, hidden_size, vocabulary_size, target_layers, folder, own_shapes)
+small = partial(small_block, own_shapes)
+"""Return a small head with the same switches and numbers of taps and layers, for a small target."""

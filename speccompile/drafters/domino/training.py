@@ -19,11 +19,11 @@ from speccompile.drafters.weights import load_head
 from speccompile.plan.head import Switch
 
 
-def learner(site: DrafterContext, depth: int) -> BlockLearner:
+def learner(context: DrafterContext, depth: int) -> BlockLearner:
     """Return the trainable drafter. Raise RecipeError for a depth beyond the head's block."""
-    check_depth(site.head, depth)
-    reader = DominoReader(site.head, site.shape, site.ends(), depth)
-    return BlockLearner(site.head, load_head(reader, site.head), depth)
+    check_depth(context.head, depth)
+    reader = DominoReader(context.head, context.shape, context.ends(), depth)
+    return BlockLearner(context.head, load_head(reader, context.head), depth)
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:

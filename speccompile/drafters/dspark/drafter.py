@@ -14,12 +14,12 @@ from speccompile.drafters.weights import TargetEmbeddings, load_head
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter of the planned drafts from one pass. A chain ends before a draft with a confidence below the
     threshold; without a threshold it never ends early, as in DeepSpec: a compiled window costs the same either way."""
-    drafter = site.drafter
-    reader = DSparkReader(site.head, site.shape, site.ends(), drafter.tree.depth)
-    return token_by_token(site, load_head(reader, site.head), drafter.threshold)
+    drafter = context.drafter
+    reader = DSparkReader(context.head, context.shape, context.ends(), drafter.tree.depth)
+    return token_by_token(context, load_head(reader, context.head), drafter.threshold)
 
 
 class MarkovHead(nn.Module):

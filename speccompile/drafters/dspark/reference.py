@@ -1,7 +1,7 @@
 """Reference: DSpark's formula over the whole text without a cache (section 3 of DeepSeek's paper, and its code)."""
 
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,16 +17,16 @@ from speccompile.plan.head import HeadPlan
 from speccompile.runtime.devices.engine import Array
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: see `block_teacher`."""
-    return [block_teacher(site, _corrected)]
+    return [block_teacher(context, _corrected)]
 
 
-def confidences(site: DrafterContext) -> Confidence | None:
+def confidences(context: DrafterContext) -> Confidence | None:
     """Return the reference of the confidence in the draft after each token; None without a confidence head."""
-    if not site.head.switches["confidence_head"]:
+    if not context.head.switches["confidence_head"]:
         return None
-    head, weights = site.head, with_ends(site.head, site.ends())
+    head, weights = context.head, with_ends(context.head, context.ends())
 
     @torch.no_grad()
     def sure(fed: DrafterInputs, drafts: list[int]) -> Array:
@@ -67,9 +67,8 @@ def _recurrent(embedded: Tensor, hidden: Tensor, joint: Callable[[Tensor], Tenso
     return torch.stack(found)
 
 
-def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
-    """Return a small head with the same switches and numbers of taps and layers, for a small target."""
-    return small_block(head, hidden_size, vocabulary_size, target_layers, folder, own_shapes)
+small = partial(small_block, own_shapes)
+"""Return a small head with the same switches and numbers of taps and layers, for a small target."""
 
 
 def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:

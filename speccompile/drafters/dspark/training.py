@@ -19,11 +19,11 @@ from speccompile.drafters.weights import load_head
 from speccompile.plan.head import Switch
 
 
-def learner(site: DrafterContext, depth: int) -> "DSparkLearner":
+def learner(context: DrafterContext, depth: int) -> "DSparkLearner":
     """Return the trainable drafter. Raise RecipeError for a depth beyond the head's block."""
-    check_depth(site.head, depth)
+    check_depth(context.head, depth)
     return DSparkLearner(
-        site.head, load_head(DSparkReader(site.head, site.shape, site.ends(), depth), site.head), depth
+        context.head, load_head(DSparkReader(context.head, context.shape, context.ends(), depth), context.head), depth
     )
 
 

@@ -30,9 +30,9 @@ from speccompile.plan.head import HeadPlan
 from speccompile.plan.layers import LayerShape
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the head, between the target's embedding and output head."""
-    weights, ends, layers = weights_of(site.head), site.ends(), site.head.layers
+    weights, ends, layers = weights_of(context.head), context.ends(), context.head.layers
     assert layers is not None
 
     @torch.no_grad()

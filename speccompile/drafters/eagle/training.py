@@ -12,8 +12,8 @@ from speccompile.drafters.trainable import NewDrafter
 from speccompile.drafters.trainable_paired import TrainablePairedHead
 
 
-def learner(site: DrafterContext, depth: int) -> TrainablePairedHead:
-    return TrainablePairedHead(site.head, load_reader(site), depth)
+def learner(context: DrafterContext, depth: int) -> TrainablePairedHead:
+    return TrainablePairedHead(context.head, load_reader(context), depth)
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:

@@ -13,14 +13,14 @@ from speccompile.drafters.weights import TargetEmbeddings, draft_vocabulary, loa
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the autoregressive drafter, for any tree."""
-    return paired(site, load_reader(site))
+    return paired(context, load_reader(context))
 
 
-def load_reader(site: DrafterContext) -> "Eagle3Reader":
+def load_reader(context: DrafterContext) -> "Eagle3Reader":
     """Return the head's network with its weights."""
-    return load_head(Eagle3Reader(site.head, site.shape, site.ends()), site.head)
+    return load_head(Eagle3Reader(context.head, context.shape, context.ends()), context.head)
 
 
 class FirstLayer(nn.Module):

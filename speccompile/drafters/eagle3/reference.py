@@ -30,9 +30,9 @@ from speccompile.drafters.weights import Embedding
 from speccompile.plan.head import HeadPlan
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the head, with the target's embedding and output head if it has none."""
-    head, weights = site.head, with_ends(site.head, site.ends())
+    head, weights = context.head, with_ends(context.head, context.ends())
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:

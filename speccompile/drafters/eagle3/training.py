@@ -22,7 +22,7 @@ from speccompile.drafters.initialization import (
     vocabulary_maps,
     write_head,
 )
-from speccompile.drafters.trainable import NewDrafter
+from speccompile.drafters.trainable import NewDrafter, TrainableHead
 from speccompile.drafters.trainable_paired import TrainablePairedHead
 from speccompile.plan.layers import LayerShape
 
@@ -34,16 +34,20 @@ _PLAIN = dict.fromkeys(_SWITCHES, False) | {
 """Switches of EAGLE-3 as in the paper, by the names of `HeadPlan.switches`."""
 
 
-def learner(site: DrafterContext, depth: int) -> "Eagle3Learner":
-    return Eagle3Learner(site.head, load_reader(site), depth)
+def learner(context: DrafterContext, depth: int) -> "Eagle3Learner":
+    return Eagle3Learner(context.head, load_reader(context), depth)
 
 
-class Eagle3Learner(TrainablePairedHead):
-    """Trainable EAGLE-3 head. The saved config always names the taps: without them, engines use different defaults."""
+class NamesTaps(TrainableHead):
+    """A head whose saved config always names the taps: without them, engines use different defaults."""
 
     def described(self, config: dict[str, Any]) -> dict[str, Any]:
         """See `TrainableHead.described`."""
         return with_ids(config, self.head.dialect, self.head.taps)
+
+
+class Eagle3Learner(NamesTaps, TrainablePairedHead):
+    """Trainable EAGLE-3 head."""
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:

@@ -15,18 +15,18 @@ from speccompile.drafters.weights import load_head
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the autoregressive drafter, for any tree. The graph has no heads beyond the tree's depth."""
-    reader, depth = load_reader(site), site.drafter.tree.depth
+    reader, depth = load_reader(context), context.drafter.tree.depth
     reader.mlps, reader.lm_heads = reader.mlps[:depth], reader.lm_heads[:depth]
-    return token_by_token(site, reader)
+    return token_by_token(context, reader)
 
 
-def load_reader(site: DrafterContext) -> "HydraReader":
+def load_reader(context: DrafterContext) -> "HydraReader":
     """Return all heads with their weights, and with the target's embedding if they need one and have none."""
-    reader = load_head(HydraReader(site.head, site.shape), site.head)
+    reader = load_head(HydraReader(context.head, context.shape), context.head)
     if reader.is_grounded and reader.embed_tokens is None:
-        reader.embed_tokens = site.ends().embed
+        reader.embed_tokens = context.ends().embed
     return reader
 
 

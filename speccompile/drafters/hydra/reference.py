@@ -18,12 +18,12 @@ from speccompile.drafters.small import small_layers, small_taps, write_small
 from speccompile.plan.head import HeadPlan
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the heads, with the target's embedding if they have none."""
-    head, weights = site.head, weights_of(site.head)
+    head, weights = context.head, weights_of(context.head)
     is_grounded = bool(head.switches["grounded_heads"])
     if is_grounded and "embed_tokens.weight" not in weights:
-        weights["embed_tokens.weight"] = site.ends().embed.table
+        weights["embed_tokens.weight"] = context.ends().embed.table
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:

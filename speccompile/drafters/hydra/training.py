@@ -17,8 +17,8 @@ from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHe
 from speccompile.plan.head import HeadFolder, HeadPlan
 
 
-def learner(site: DrafterContext, depth: int) -> "HydraLearner":
-    return HydraLearner(site.head, load_reader(site), depth)
+def learner(context: DrafterContext, depth: int) -> "HydraLearner":
+    return HydraLearner(context.head, load_reader(context), depth)
 
 
 class HydraLearner(TrainableHead):

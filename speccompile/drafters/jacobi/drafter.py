@@ -13,9 +13,9 @@ from speccompile.drafters.context import DrafterContext
 from speccompile.tree import Tree
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter; it has no state."""
-    return Jacobi(site.tree)
+    return Jacobi(context.tree)
 
 
 class Jacobi(Drafter):

@@ -6,11 +6,11 @@ from speccompile.compiler.prove.plain_drafts import PlainDrafter, PlainDrafts, S
 from speccompile.drafters.context import DrafterContext
 
 
-def drafter(site: DrafterContext) -> PlainDrafter:
+def drafter(context: DrafterContext) -> PlainDrafter:
     """Return the drafter, which keeps nothing."""
 
     def drafts(rounds: Sequence[SlotRound]) -> list[PlainDrafts]:
-        return [iterate(each, site.tree.drafts) for each in rounds]
+        return [iterate(each, context.tree.drafts) for each in rounds]
 
     return drafts
 

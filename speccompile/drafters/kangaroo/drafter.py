@@ -7,7 +7,7 @@ from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft import Accepted, Drafter, State
 from speccompile.compiler.step.draft.layers import Attention, Rotary, Turn, layer_states, make_norm
-from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
+from speccompile.compiler.step.draft.network import CachedDraftRound, DraftNetwork
 from speccompile.compiler.step.draft.target_layers import TargetLayers, borrowed_states
 from speccompile.compiler.step.taps import Taps
 from speccompile.drafters.context import DrafterContext, token_by_token
@@ -18,11 +18,11 @@ from speccompile.plan.head import HeadPlan
 from speccompile.plan.layers import LayerShape
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter of a chain, which ends after a draft of low confidence."""
-    decoder = skip_layers(site.target(), range(exit_layer(site.head)))
-    adapter = load_head(Adapter(site.head, site.shape.max_length), site.head)
-    return token_by_token(site, KangarooReader(site.head, decoder, adapter), site.drafter.threshold)
+    decoder = skip_layers(context.target(), range(exit_layer(context.head)))
+    adapter = load_head(Adapter(context.head, context.shape.max_length), context.head)
+    return token_by_token(context, KangarooReader(context.head, decoder, adapter), context.drafter.threshold)
 
 
 class AdapterLayer(nn.Module):
@@ -92,7 +92,7 @@ class KangarooReader(DraftNetwork):
         return KangarooReading(self, accepted, states)
 
 
-class KangarooReading(DraftRound):
+class KangarooReading(CachedDraftRound):
     """A round of Kangaroo. The constructor processes the features of committed tokens, and the bonus token."""
 
     def __init__(self, reader: KangarooReader, accepted: Accepted, states: list[Tensor]) -> None:
@@ -129,7 +129,3 @@ class KangarooReading(DraftRound):
         self.current.set_positions(positions, self.row_positions, torch.cat([committed, visible], 2))
         hidden = self.reader.adapter(x, self.current, positions)
         return self.reader.head(hidden)
-
-    def commit(self) -> list[Tensor]:
-        """Return the caches with the rows of committed tokens. The padding after them is never read."""
-        return self.current.commit(self.caught_up)

@@ -18,9 +18,9 @@ from speccompile.drafters.weights import TargetEmbeddings
 from speccompile.plan.head import HeadPlan
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the adapter between the target's first layers and its output head."""
-    head, weights, model = site.head, weights_of(site.head), site.eager()
+    head, weights, model = context.head, weights_of(context.head), context.eager()
     last = TargetEmbeddings(lambda: model).head
     attend_eagerly(model)
 

@@ -19,9 +19,9 @@ from speccompile.drafters.weights import Head, load_head
 from speccompile.plan.head import HeadPlan
 
 
-def learner(site: DrafterContext, depth: int) -> "KangarooLearner":
-    adapter = load_head(Adapter(site.head, site.shape.max_length), site.head)
-    return KangarooLearner(site.head, adapter, site.ends().head, depth)
+def learner(context: DrafterContext, depth: int) -> "KangarooLearner":
+    adapter = load_head(Adapter(context.head, context.shape.max_length), context.head)
+    return KangarooLearner(context.head, adapter, context.ends().head, depth)
 
 
 class KangarooLearner(TrainableHead):

@@ -10,13 +10,13 @@ from speccompile.compiler.step.layers import check_layers, find_layers
 from speccompile.drafters.context import DrafterContext, token_by_token
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter with the layers, or halves of layers, that the recipe names, over the target's KV cache."""
-    layers = site.drafter.layers
+    layers = context.drafter.layers
     assert layers is not None, "the plan refuses this kind without"
-    reader, media = LayersReader(skip_layers(site.target(), layers.attention, layers.mlp)), site.inputs.media
+    reader, media = LayersReader(skip_layers(context.target(), layers.attention, layers.mlp)), context.inputs.media
     reader.media = media if media is not None and media.axes else None  # behind a picture, positions alone differ
-    return token_by_token(site, reader)
+    return token_by_token(context, reader)
 
 
 def skip_layers(decoder: Decoder, attentions: Collection[int], mlps: Collection[int] | None = None) -> Decoder:

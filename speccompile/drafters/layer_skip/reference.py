@@ -13,10 +13,10 @@ from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.formula import committed_caches
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the target with some halves of its layers."""
-    loaded, layers = load_model(site.target_files.folder, site.shape.max_length), site.drafter.layers
-    model = round_caches(loaded, site.inputs.target_cache)
+    loaded, layers = load_model(context.target_files.folder, context.shape.max_length), context.drafter.layers
+    model = round_caches(loaded, context.inputs.target_cache)
     assert layers is not None, "the plan refuses this kind without"
     attentions, mlps = (set(range(model.config.num_hidden_layers)) - set(its) for its in (layers.attention, layers.mlp))
     attend_eagerly(model)

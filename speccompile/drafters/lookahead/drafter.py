@@ -23,11 +23,11 @@ from speccompile.drafters.lookahead.nodes import Layout, lay_out
 from speccompile.drafters.lookahead.pool import NgramPool
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter, whose only state is the window and the pool."""
-    window = site.drafter.lookahead
+    window = context.drafter.lookahead
     assert window is not None, "the plan decides it"
-    return Lookahead(lay_out(*window), site.vocabulary_size, site.shape.batch_size)
+    return Lookahead(lay_out(*window), context.vocabulary_size, context.shape.batch_size)
 
 
 class Lookahead(Drafter):

@@ -13,11 +13,11 @@ Pool = dict[int, list[list[int]]]
 """Number of a list -> its n-grams, the latest first."""
 
 
-def drafter(site: DrafterContext) -> PlainDrafter:
+def drafter(context: DrafterContext) -> PlainDrafter:
     """Return the drafter of the planned window."""
-    window = site.drafter.lookahead
+    window = context.drafter.lookahead
     assert window is not None, "the plan decides it"
-    return Windows(*window, site.shape.batch_size)
+    return Windows(*window, context.shape.batch_size)
 
 
 class Windows:

@@ -12,17 +12,17 @@ from speccompile.drafters.weights import Head, draft_vocabulary, load_head
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter of the planned tree. The graph has no heads beyond the tree's depth."""
-    reader = load_reader(site)
-    reader.narrow(site.drafter.tree.depth)
-    return token_by_token(site, reader)
+    reader = load_reader(context)
+    reader.narrow(context.drafter.tree.depth)
+    return token_by_token(context, reader)
 
 
-def load_reader(site: DrafterContext) -> "MedusaReader":
+def load_reader(context: DrafterContext) -> "MedusaReader":
     """Return all heads with their weights."""
-    has_own = any(name.startswith("lm_head") for name in site.head.tensors)
-    return load_head(MedusaReader(site.head, None if has_own else site.ends().head), site.head)
+    has_own = any(name.startswith("lm_head") for name in context.head.tensors)
+    return load_head(MedusaReader(context.head, None if has_own else context.ends().head), context.head)
 
 
 class Block(nn.Module):

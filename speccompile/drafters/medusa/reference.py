@@ -18,12 +18,12 @@ from speccompile.drafters.small import write_small
 from speccompile.plan.head import OFFSETS, TOKEN_MAP, HeadPlan
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the heads, with the target's projection if they have none."""
-    head, weights = site.head, weights_of(site.head)
+    head, weights = context.head, weights_of(context.head)
     shared = weights.get("lm_head.weight")
     if shared is None and "lm_heads.0.weight" not in weights:
-        shared = site.ends().head.weight
+        shared = context.ends().head.weight
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:

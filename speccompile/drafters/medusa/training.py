@@ -14,8 +14,8 @@ from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHe
 from speccompile.plan.head import HeadPlan
 
 
-def learner(site: DrafterContext, depth: int) -> "MedusaLearner":
-    return MedusaLearner(site.head, load_reader(site), depth)
+def learner(context: DrafterContext, depth: int) -> "MedusaLearner":
+    return MedusaLearner(context.head, load_reader(context), depth)
 
 
 class MedusaLearner(TrainableHead):

@@ -5,7 +5,9 @@ from speccompile.compiler.step.draft.language import DecoderReader
 from speccompile.drafters.context import DrafterContext, token_by_token
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter with the recipe's model."""
-    (decoder,) = site.drafters()
-    return token_by_token(site, DecoderReader(decoder, target_size=site.vocabulary_size, own=site.own_tokens()))
+    (decoder,) = context.drafters()
+    return token_by_token(
+        context, DecoderReader(decoder, target_size=context.vocabulary_size, own=context.own_tokens())
+    )

@@ -13,14 +13,14 @@ from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.token_map import TokenMap
 
 
-def teachers(site: DrafterContext, mask: int | None = None) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext, mask: int | None = None) -> list[ReferenceLogits]:
     """Return one reference per draft model, over the target's tokens. mask: the model's token that a model with another
     tokenizer reads as every draft."""
-    size, longest = site.vocabulary_size, site.shape.max_length
-    folders = [each.folder for each in site.inputs.models]
-    models = [round_caches(load_model(folder, longest), site.shape.dtype) for folder in folders]
-    if site.token_maps:
-        return [mapped(*each, size, longest, mask) for each in zip(models, site.token_maps, strict=True)]
+    size, longest = context.vocabulary_size, context.shape.max_length
+    folders = [each.folder for each in context.inputs.models]
+    models = [round_caches(load_model(folder, longest), context.shape.dtype) for folder in folders]
+    if context.token_maps:
+        return [mapped(*each, size, longest, mask) for each in zip(models, context.token_maps, strict=True)]
     return [paired(teacher(model), model.config.vocab_size, size) for model in models]
 
 

@@ -35,9 +35,9 @@ _TOKENIZER_FILES = (
 """Files of tokenizers and of features of sounds that this project reads, and older ones that other programs read."""
 
 
-def learner(site: DrafterContext, depth: int) -> "ModelLearner":
-    (model,) = site.inputs.models
-    return ModelLearner(model.folder, site.vocabulary_size, depth)
+def learner(context: DrafterContext, depth: int) -> "ModelLearner":
+    (model,) = context.inputs.models
+    return ModelLearner(model.folder, context.vocabulary_size, depth)
 
 
 class ModelLearner(TrainableDrafter):

@@ -12,11 +12,11 @@ from speccompile.drafters.context import DrafterContext
 from speccompile.tree import Tree, merged, merged_indices
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter in which every model drafts the tree."""
-    decoders = site.drafters()
-    own = [site.own_tokens(number) for number in range(len(decoders))]
-    return SeveralDrafters(decoders, site.tree, site.vocabulary_size, own)
+    decoders = context.drafters()
+    own = [context.own_tokens(number) for number in range(len(decoders))]
+    return SeveralDrafters(decoders, context.tree, context.vocabulary_size, own)
 
 
 class SeveralDrafters(Drafter):

@@ -18,13 +18,13 @@ from speccompile.plan.head import HeadPlan
 from speccompile.progress import log_step
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the autoregressive drafter, for any tree."""
-    reader = MtpReader(site.head, load_hooked_layers(site), site.shape)
-    reader.media = site.inputs.media
+    reader = MtpReader(context.head, load_hooked_layers(context), context.shape)
+    reader.media = context.inputs.media
     if reader.media is not None and reader.media.axes:
         check_axes(layer.decoder.model for layer in reader.layers)
-    return token_by_token(site, reader)
+    return token_by_token(context, reader)
 
 
 def check_axes(models: Iterable[nn.Module]) -> None:
@@ -39,12 +39,12 @@ def check_axes(models: Iterable[nn.Module]) -> None:
             )
 
 
-def load_hooked_layers(site: DrafterContext) -> list[HookedLayer]:
+def load_hooked_layers(context: DrafterContext) -> list[HookedLayer]:
     """Load the MTP layers of the plan with the attention hook. Raise UnsupportedModelError for recurrent layers."""
-    feeds_normed = bool(site.head.switches.get("norm_feedback"))
-    loaded = load_layers(site.head, site.target_files.folder, site.shape.max_length)
+    feeds_normed = bool(context.head.switches.get("norm_feedback"))
+    loaded = load_layers(context.head, context.target_files.folder, context.shape.max_length)
     with log_step("probing the attention of the MTP layers"):
-        layers = [HookedLayer(each, probe(each.model, site.shape), feeds_normed=feeds_normed) for each in loaded]
+        layers = [HookedLayer(each, probe(each.model, context.shape), feeds_normed=feeds_normed) for each in loaded]
     for number, layer in enumerate(layers):
         if layer.decoder.is_recurrent:
             raise UnsupportedModelError(

@@ -26,10 +26,10 @@ from speccompile.plan.head import HeadPlan
 from speccompile.plan.layers import LayerShape
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the MTP layers between the target's embedding and head."""
-    head, layers = site.head, load_layers(site.head, site.target_files.folder, site.shape.max_length)
-    axes = site.inputs.media.axes if site.inputs.media else ()
+    head, layers = context.head, load_layers(context.head, context.target_files.folder, context.shape.max_length)
+    axes = context.inputs.media.axes if context.inputs.media else ()
     for layer in layers:
         layer.model.set_attn_implementation("eager")
         for module in layer.model.modules() if axes else ():

@@ -23,9 +23,9 @@ _BALANCED = ".e_score_correction_bias"
 """Name suffix of the load-balancing bias of experts: it selects experts, and is no part of their output."""
 
 
-def learner(site: DrafterContext, depth: int) -> "MtpLearner":
+def learner(context: DrafterContext, depth: int) -> "MtpLearner":
     """Return the trainable drafter. Raise UnsupportedModelError for layers that cannot be saved as published."""
-    return MtpLearner(site.head, load_hooked_layers(site), depth)
+    return MtpLearner(context.head, load_hooked_layers(context), depth)
 
 
 class MtpLearner(TrainableDrafter):

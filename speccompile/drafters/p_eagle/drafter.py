@@ -15,16 +15,16 @@ from speccompile.drafters.weights import TargetEmbeddings, load_head
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter of a chain, or of the best nodes of one pass."""
-    reader = load_reader(site, site.drafter.tree.depth - 1)
+    reader = load_reader(context, context.drafter.tree.depth - 1)
     reader.fold()
-    return paired(site, reader)
+    return paired(context, reader)
 
 
-def load_reader(site: DrafterContext, masks: int) -> "PEagleReader":
+def load_reader(context: DrafterContext, masks: int) -> "PEagleReader":
     """Return the network with its weights, before `fold`."""
-    return load_head(PEagleReader(site.head, site.shape, site.ends(), masks), site.head)
+    return load_head(PEagleReader(context.head, context.shape, context.ends(), masks), context.head)
 
 
 class PEagleReader(Eagle3Reader):

@@ -17,11 +17,11 @@ from speccompile.drafters.weights import Embedding
 from speccompile.plan.head import HeadPlan
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the head. Its logits depend on the number of drafts, not on their tokens."""
-    head, weights = site.head, weights_of(site.head)
+    head, weights = context.head, weights_of(context.head)
     if "embed_tokens.weight" not in weights:
-        weights["embed_tokens.weight"] = site.ends().embed.table
+        weights["embed_tokens.weight"] = context.ends().embed.table
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:

@@ -1,7 +1,6 @@
 """Train P-EAGLE: blocks of masks after the anchors of a text. Write new heads in speculators' dialect."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,19 +8,18 @@ from torch import Tensor
 from speccompile.compiler.step.draft.masked import with_masks_at
 from speccompile.compiler.step.training_pass import TrainingPass
 from speccompile.drafters.context import DrafterContext
-from speccompile.drafters.eagle3.taps import with_ids
-from speccompile.drafters.eagle3.training import initial_tensors, speculators_config
+from speccompile.drafters.eagle3.training import NamesTaps, initial_tensors, speculators_config
 from speccompile.drafters.initialization import layer_shape, llama_config, mask_token, target_sizes, write_head
 from speccompile.drafters.p_eagle.dialects import MASK
 from speccompile.drafters.p_eagle.drafter import PEagleReader, load_reader
-from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead, rows_at
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch, rows_at
 
 
-def learner(site: DrafterContext, depth: int) -> "PEagleLearner":
-    return PEagleLearner(site.head, load_reader(site, depth - 1), depth)
+def learner(context: DrafterContext, depth: int) -> "PEagleLearner":
+    return PEagleLearner(context.head, load_reader(context, depth - 1), depth)
 
 
-class PEagleLearner(TrainableHead):
+class PEagleLearner(NamesTaps):
     """Trainable P-EAGLE head. Row p holds the features of token p and token p + 1. Masks follow row a - 1 of each
     anchor a. A mask attends to the rows up to a - 1 and to the earlier masks of its anchor; no other row attends to
     masks."""
@@ -44,10 +42,6 @@ class PEagleLearner(TrainableHead):
         drafting = len(rows) + torch.arange(count * masks, device=anchors.device).view(count, masks)
         places = [last, *drafting.unbind(1)]
         return [reader.logits(rows_at(hidden, each.expand(batch, -1))) for each in places]
-
-    def described(self, config: dict[str, Any]) -> dict[str, Any]:
-        """See `TrainableHead.described`."""
-        return with_ids(config, self.head.dialect, self.head.taps)
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:

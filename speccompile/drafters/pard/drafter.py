@@ -11,13 +11,13 @@ from speccompile.compiler.step.draft.own_text import OwnTokens
 from speccompile.drafters.context import DrafterContext, token_by_token
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter of a chain, or of the best nodes of one pass, with the recipe's model."""
-    (decoder,) = site.drafters()
-    drafter = site.drafter
+    (decoder,) = context.drafters()
+    drafter = context.drafter
     assert drafter.mask_token is not None, "the plan reads it"
-    size, own = site.vocabulary_size, site.own_tokens()
-    return token_by_token(site, PardReader(decoder, size, drafter.mask_token, drafter.tree.depth - 1, own))
+    size, own = context.vocabulary_size, context.own_tokens()
+    return token_by_token(context, PardReader(decoder, size, drafter.mask_token, drafter.tree.depth - 1, own))
 
 
 class PardReader(DecoderReader):

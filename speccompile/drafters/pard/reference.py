@@ -6,11 +6,11 @@ from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.model.reference import teachers as language_teachers
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the model. Its logits depend on the number of drafts, not on their tokens."""
-    token = site.drafter.mask_token
+    token = context.drafter.mask_token
     assert token is not None, "the plan reads it"
-    (teacher,) = language_teachers(site, token)
+    (teacher,) = language_teachers(context, token)
 
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         return teacher(fed, [token] * len(drafts))

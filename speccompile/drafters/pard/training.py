@@ -20,11 +20,11 @@ from speccompile.drafters.saving import write_config
 from speccompile.drafters.trainable import NewDrafter, TeacherBatch
 
 
-def learner(site: DrafterContext, depth: int) -> "PardLearner":
-    (drafter,) = site.inputs.models
-    (probed,), token = site.drafters(), site.drafter.mask_token
+def learner(context: DrafterContext, depth: int) -> "PardLearner":
+    (drafter,) = context.inputs.models
+    (probed,), token = context.drafters(), context.drafter.mask_token
     assert token is not None, "the plan reads it"
-    return PardLearner(drafter.folder, site.vocabulary_size, depth, probed, token)
+    return PardLearner(drafter.folder, context.vocabulary_size, depth, probed, token)
 
 
 class PardLearner(model.ModelLearner):

@@ -18,14 +18,14 @@ from speccompile.drafters.weights import load_head
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter of a chain, or of the best nodes of one pass."""
-    return token_by_token(site, load_reader(site, site.drafter.tree.depth - 1))
+    return token_by_token(context, load_reader(context, context.drafter.tree.depth - 1))
 
 
-def load_reader(site: DrafterContext, masks: int) -> "Pard2Reader":
+def load_reader(context: DrafterContext, masks: int) -> "Pard2Reader":
     """Return the draft model with its weights."""
-    return load_head(Pard2Reader(site.head, site.shape, masks), site.head)
+    return load_head(Pard2Reader(context.head, context.shape, masks), context.head)
 
 
 class Pard2Reader(PairedReader):

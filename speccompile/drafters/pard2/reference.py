@@ -18,9 +18,9 @@ from speccompile.drafters.target import NORM
 from speccompile.plan.head import HeadPlan
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the draft model. Its logits depend on the number of drafts, not on their tokens."""
-    head, weights = site.head, weights_of(site.head)
+    head, weights = context.head, weights_of(context.head)
     layers = head.layers
     assert layers is not None
     weights.setdefault("lm_head.weight", weights["embed_tokens.weight"])

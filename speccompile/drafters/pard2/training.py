@@ -25,8 +25,8 @@ from speccompile.drafters.pard2.reading import DEFAULT_SCALE, IDS, ids_of, model
 from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead, rows_at
 
 
-def learner(site: DrafterContext, depth: int) -> "Pard2Learner":
-    return Pard2Learner(site.head, load_reader(site, depth - 1), depth)
+def learner(context: DrafterContext, depth: int) -> "Pard2Learner":
+    return Pard2Learner(context.head, load_reader(context, depth - 1), depth)
 
 
 class Pard2Learner(TrainableHead):

@@ -11,10 +11,10 @@ from speccompile.drafters.weights import load_head
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter of a chain."""
-    masks = load_head(Masks(site.head), site.head).mask_embeddings
-    return token_by_token(site, MaskReader(site.target(), masks[: site.drafter.tokens - 1]))
+    masks = load_head(Masks(context.head), context.head).mask_embeddings
+    return token_by_token(context, MaskReader(context.target(), masks[: context.drafter.tokens - 1]))
 
 
 class Masks(nn.Module):

@@ -16,9 +16,9 @@ from speccompile.drafters.small import write_small
 from speccompile.plan.head import HeadPlan
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the target. Its logits depend on the number of drafts, not on their tokens."""
-    masks, model = weights_of(site.head)[EMBEDDINGS], site.eager()
+    masks, model = weights_of(context.head)[EMBEDDINGS], context.eager()
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:

@@ -24,8 +24,8 @@ from speccompile.errors import RecipeError
 from speccompile.plan.head import HeadPlan
 
 
-def learner(site: DrafterContext, depth: int) -> "PassLearner":
-    return PassLearner(site.head, load_head(Masks(site.head), site.head), site.target(), depth)
+def learner(context: DrafterContext, depth: int) -> "PassLearner":
+    return PassLearner(context.head, load_head(Masks(context.head), context.head), context.target(), depth)
 
 
 class MaskLearner(TrainableHead):

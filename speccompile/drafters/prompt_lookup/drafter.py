@@ -13,14 +13,14 @@ from speccompile.drafters.context import DrafterContext
 from speccompile.tree import Tree
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter, whose only state is the text."""
-    ngram = site.drafter.ngram
+    ngram = context.drafter.ngram
     assert ngram is not None, "the plan decides it"
-    if site.drafter.options.get("over") == SOURCE and site.shape.source:
-        begin = site.drafter.options.get("begin") is not False
-        return SourceDrafter(site.tree, SourceLookup(site.tree.drafts, ngram, begin=begin), site.shape)
-    return PromptLookup(site.tree, ngram, site.shape.batch_size, site.shape.rows)
+    if context.drafter.options.get("over") == SOURCE and context.shape.source:
+        begin = context.drafter.options.get("begin") is not False
+        return SourceDrafter(context.tree, SourceLookup(context.tree.drafts, ngram, begin=begin), context.shape)
+    return PromptLookup(context.tree, ngram, context.shape.batch_size, context.shape.rows)
 
 
 class PromptLookup(Drafter):

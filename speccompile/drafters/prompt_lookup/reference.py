@@ -13,16 +13,16 @@ from speccompile.compiler.prove.plain_drafts import PlainDrafter, PlainDrafts, S
 from speccompile.drafters.context import DrafterContext
 
 
-def drafter(site: DrafterContext) -> PlainDrafter:
+def drafter(context: DrafterContext) -> PlainDrafter:
     """Return the drafter, which keeps nothing beside the text."""
-    plan = site.drafter
-    ngram, is_over_source = plan.ngram or 0, plan.options.get("over") == SOURCE and site.shape.source
+    plan = context.drafter
+    ngram, is_over_source = plan.ngram or 0, plan.options.get("over") == SOURCE and context.shape.source
 
     def drafts(rounds: Sequence[SlotRound]) -> list[PlainDrafts]:
         if is_over_source:
             begin = plan.options.get("begin") is not False
-            return [PlainDrafts(copy_source(each, site.tree.drafts, ngram, begin=begin)) for each in rounds]
-        return [PlainDrafts(Lookup(site.tree, ngram).find(each.known)[0]) for each in rounds]
+            return [PlainDrafts(copy_source(each, context.tree.drafts, ngram, begin=begin)) for each in rounds]
+        return [PlainDrafts(Lookup(context.tree, ngram).find(each.known)[0]) for each in rounds]
 
     return drafts
 

@@ -14,14 +14,14 @@ from speccompile.drafters.weights import TargetEmbeddings, load_head
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the autoregressive drafter, for any tree."""
-    return token_by_token(site, load_reader(site))
+    return token_by_token(context, load_reader(context))
 
 
-def load_reader(site: DrafterContext) -> "ReDrafterReader":
+def load_reader(context: DrafterContext) -> "ReDrafterReader":
     """Return the head with its weights, and with the target's embedding."""
-    return load_head(ReDrafterReader(site.head, site.ends()), site.head)
+    return load_head(ReDrafterReader(context.head, context.ends()), context.head)
 
 
 class ReDrafterReader(DraftNetwork):

@@ -17,21 +17,21 @@ from speccompile.drafters.small import small_taps, write_small
 from speccompile.plan.head import HeadPlan
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+def teachers(context: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the head with the target's embedding."""
-    head, weights, table = site.head, weights_of(site.head), site.ends().embed.table
+    head, weights, table = context.head, weights_of(context.head), context.ends().embed.table
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         assert fed.features is not None
-        context, found = torch.tensor(fed.features)[-1], []
+        feature, found = torch.tensor(fed.features)[-1], []
         state = torch.zeros(head.hidden_size)
         for token in (fed.known[-1], *drafts):
             if head.switches["cell"] == RNN:
                 state = functional.silu(linear(table[token], weights, "rnn_w") + linear(state, weights, "rnn_u"))
             else:
                 state = state + table[token]
-            x = torch.cat([context, state])
+            x = torch.cat([feature, state])
             x = linear(x, weights, "input_proj") if "input_proj.weight" in weights else x
             for layer in range(count_numbered(weights, "blocks")):
                 x = x + functional.silu(linear(x, weights, f"blocks.{layer}"))

@@ -12,8 +12,8 @@ from speccompile.drafters.redrafter.reading import RNN, head_shapes
 from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead, rows_at
 
 
-def learner(site: DrafterContext, depth: int) -> "ReDrafterLearner":
-    return ReDrafterLearner(site.head, load_reader(site), depth)
+def learner(context: DrafterContext, depth: int) -> "ReDrafterLearner":
+    return ReDrafterLearner(context.head, load_reader(context), depth)
 
 
 class ReDrafterLearner(TrainableHead):

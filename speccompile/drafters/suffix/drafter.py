@@ -20,9 +20,9 @@ OCCURRENCES = 32
 """Maximum number of occurrences that vote: the longest matches, the latest of equal ones."""
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter. Its states are the text, and optionally the ring of earlier answers."""
-    plan, shape = site.drafter, site.shape
+    plan, shape = context.drafter, context.shape
     suffix, tree = plan.suffix, plan.tree
     assert suffix is not None, "the plan decides it"
     policy = SuffixPolicy(suffix.match, suffix.factor, suffix.offset, plan.threshold or 0.0, tree.top_k or 1)
@@ -31,7 +31,7 @@ def make(site: DrafterContext) -> Drafter:
         # The widest window is the prefill's or a round's; the cache rows beyond max_length hold it.
         slack = shape.rows - shape.max_length + 2
         ring = AnswerRing(shape.batch_size, suffix.remember // shape.batch_size, slack, plan.tokens + 1)
-    sizes = Sizes(shape.batch_size, shape.rows, site.vocabulary_size)
+    sizes = Sizes(shape.batch_size, shape.rows, context.vocabulary_size)
     shaped = None if tree.parents is None else Tree(tree.parents)
     if suffix.look_again:
         return Suffix(sizes, VotePerDraft(policy, plan.tokens), shaped, plan.tokens, ring)

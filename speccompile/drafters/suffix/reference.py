@@ -126,9 +126,9 @@ class Votes:
         return sorted(kept, key=lambda path: -_count(followed, path))
 
 
-def drafter(site: DrafterContext) -> PlainDrafter:
+def drafter(context: DrafterContext) -> PlainDrafter:
     """Return the drafter of the plan."""
-    plan, shape = site.drafter, site.shape
+    plan, shape = context.drafter, context.shape
     assert plan.suffix is not None, "the plan decides it"
     lane = plan.suffix.remember // shape.batch_size
     size = lane + shape.rows - shape.max_length + 2  # rows beyond max_length hold the widest window

@@ -15,9 +15,9 @@ from speccompile.drafters.context import DrafterContext
 from speccompile.tree import Tree
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter, whose only state is the table."""
-    return TokenRecycling(site.tree, site.drafter.successors, site.vocabulary_size)
+    return TokenRecycling(context.tree, context.drafter.successors, context.vocabulary_size)
 
 
 class TokenRecycling(Drafter):

@@ -11,13 +11,13 @@ Table = dict[int, list[int]]
 """Token -> the tokens that follow it most probably."""
 
 
-def drafter(site: DrafterContext) -> PlainDrafter:
+def drafter(context: DrafterContext) -> PlainDrafter:
     """Return the drafter, which keeps one table for all batch slots."""
     table: Table = {}
 
     def drafts(rounds: Sequence[SlotRound]) -> list[PlainDrafts]:
-        table.update(learn(table, rounds, site.drafter.successors))
-        return [grow(table, each.known[-1], site.tree) for each in rounds]
+        table.update(learn(table, rounds, context.drafter.successors))
+        return [grow(table, each.known[-1], context.tree) for each in rounds]
 
     return drafts
 

@@ -10,6 +10,7 @@ from speccompile.measure.bench.conversation import ConversationPrompts
 from speccompile.measure.bench.timed import Timed, generate_timed
 from speccompile.progress import log_step
 from speccompile.runtime import Bundle, Generation, first_difference
+from speccompile.runtime.generation import token_at
 from speccompile.runtime.text.prompts import ChatTemplate, Prompt
 
 Answers = tuple[Timed, ...]
@@ -45,7 +46,7 @@ class PromptRuns:
             for turn, pair in enumerate(zip(ours, theirs, strict=True), 1):
                 a, b = (timed.generation.token_ids for timed in pair)
                 if (index := first_difference(a, b)) is not None:
-                    return Divergence(self.number, turn, index, _at(a, index), _at(b, index))
+                    return Divergence(self.number, turn, index, token_at(a, index), token_at(b, index))
         return None
 
 
@@ -150,7 +151,3 @@ class _Runs:
 
 def _question(prompt: Prompt) -> Question:
     return Question((prompt if isinstance(prompt, str) else list(prompt),))
-
-
-def _at(tokens: Sequence[int], index: int) -> int | None:
-    return tokens[index] if index < len(tokens) else None

@@ -40,8 +40,20 @@ class Refusal:
     hint: str | None
 
 
+class _Compared:
+    """A method whose tokens were compared with those of autoregressive decoding."""
+
+    exact: bool
+    differences: tuple[Divergence, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Return whether an exact method changed tokens."""
+        return self.exact and bool(self.differences)
+
+
 @dataclass(frozen=True)
-class DroppedMethod:
+class DroppedMethod(_Compared):
     """Method that was not measured further because it could not win. passes: number of complete passes; prompts:
     prompts that the figures cover; ratio_at_most: the highest ratio that it might have; best, best_ratio: the
     best method then, on the same prompts. differences: as those of `MethodReport`."""
@@ -79,11 +91,6 @@ class DroppedMethod:
             differences=differences_of(first.manifest, cases) or (),
         )
 
-    @property
-    def differs(self) -> bool:
-        """Return whether an exact method changed tokens."""
-        return self.exact and bool(self.differences)
-
 
 @dataclass(frozen=True)
 class Task:
@@ -97,7 +104,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class MethodReport:
+class MethodReport(_Compared):
     """Results of one method. tokens_per_second, ratio and mean_accepted cover all tasks; decode_ratio excludes the
     prefill: the median over pairs of adjacent generations. beside: see `MeasuredPass`; None for autoregression itself.
 
@@ -130,11 +137,6 @@ class MethodReport:
 
     def task(self, name: str) -> Task:
         return next(each for each in self.tasks if each.task == name)
-
-    @property
-    def differs(self) -> bool:
-        """Return whether an exact method changed tokens."""
-        return self.exact and bool(self.differences)
 
 
 @dataclass(frozen=True)

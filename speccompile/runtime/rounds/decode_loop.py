@@ -95,7 +95,7 @@ class DecodeLoop(HeldTexts):
             assert row.source is not None, "an answer of a target with an encoder has a source"
             assert not reuse or self.sources.held[slot] == row.source_key, "what was read depends on the source"
             self.sources.encode(slot, row.source, row.source_key)
-        alone = not speculative or self.drafting.catches_up_alone
+        alone = not speculative or self.drafting.traits.catches_up_alone
         if not self.rings.holds(own.written, reuse if alone else self.drafting.kept_length(own, reuse)):
             reuse = 0
         self.drafting.admit(own, row, reuse, speculative=speculative, adaptive=adaptive, others=self._active_slots())
@@ -116,7 +116,7 @@ class DecodeLoop(HeldTexts):
     def prefill(self, slot: int, most: int | None = None) -> int:
         """Prefill the next chunk of a slot's prompt, of at most `most` tokens. After the last chunk the sequence gets
         its first token. Return the number of tokens read."""
-        own, overlap = self._slots[slot], self.drafting.overlap
+        own, overlap = self._slots[slot], self.drafting.traits.overlap
         assert not own.is_prefilled, f"the text of slot {slot} has been read"
         size = self.rounds.chunk if most is None else max(min(most, self.rounds.chunk), 1 + overlap)
         start = own.prefill_position
@@ -244,7 +244,7 @@ class DecodeLoop(HeldTexts):
         again: the target reads tokens again that a drafter has missed."""
         spans = [range(len(slot.sequence))[slot.prefill_position :] for slot in slots]
         stops = [partial(chunk_stop, slot) for slot in slots]
-        for parts in right_aligned_chunks(spans, self.rounds.chunk, self.drafting.overlap, stops):
+        for parts in right_aligned_chunks(spans, self.rounds.chunk, self.drafting.traits.overlap, stops):
             self._run({slot: part for slot, part in zip(slots, parts, strict=True) if part}, again=again)
 
     def _run(self, parts: Mapping[Slot, range], decoding: Collection[Slot] = (), *, again: bool = False) -> None:
@@ -316,11 +316,11 @@ class DecodeLoop(HeldTexts):
     def _commit(self, forward: VerifyPass, parts: Mapping[Slot, range], begin: Mapping[Slot, int]) -> None:
         """Advance every slot by its path, which the target's caches hold now. In the middle of a prompt, replace the
         target's predicted next token by the true one for a drafter that needs it (`is_told`)."""
-        n_path = self.rounds.n_path.tolist()
+        n_path, traits = self.rounds.n_path.tolist(), self.drafting.traits
         for slot, start in begin.items():
             end = start + n_path[slot.index]
-            slot.committed_length, slot.prefill_position = max(slot.committed_length, end), end - self.drafting.overlap
-            if slot in parts and end < len(slot.sequence) and self.drafting.is_told:
+            slot.committed_length, slot.prefill_position = max(slot.committed_length, end), end - traits.overlap
+            if slot in parts and end < len(slot.sequence) and traits.is_told:
                 forward.path[slot.index, len(parts[slot])] = slot.sequence.all_token_ids[end]
 
     def _forward(

@@ -15,19 +15,16 @@ from time import perf_counter
 import numpy as np
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.contract import COMPONENTS, PERSISTENT_PREFIX, has_recurrent_states
-from speccompile.runtime.devices.engine import Array
+from speccompile.runtime.devices.engine import Array, Run
 from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.adaptive_length import AdaptiveDraftLength, DraftLengthPolicy
 from speccompile.runtime.rounds.bound_graphs import BoundGraphs, RunInfo, VerifyPass, right_aligned_chunks
+from speccompile.runtime.rounds.drafter_traits import DrafterTraits
 from speccompile.runtime.rounds.host_drafts import HostDrafts
 from speccompile.runtime.rounds.slots import Slot, slot_range
 from speccompile.runtime.rounds.tree_acceptance import accepted_by_width, offered_widths
 from speccompile.runtime.stopwatch import Stopwatch
 from speccompile.tree import chain
-
-TARGET = f"{COMPONENTS[0]}."
-"""Name prefix of the target's caches."""
 
 
 class DraftController:
@@ -46,40 +43,17 @@ class DraftController:
         """seconds: dict to which drafting adds its time. watch: the loop's. on_device: the engine runs on a GPU, where
         narrow windows cost as much as wide ones. proposals: host drafts, which replace the graph's where found."""
         self._rounds, self._seconds, self._watch, self._proposals = rounds, seconds, watch, proposals
-        self._on_device, self._draws, self._fused = on_device, manifest.sample, "step" in rounds.graphs
-        self._full, self._is_tree = rounds.tokens + 1, manifest.tree == "dynamic" and not on_device
-        drafting = rounds.graphs.get("step", rounds.graphs.get("draft"))
-        inputs, made = (drafting.inputs, drafting.outputs) if drafting else ((), ())
-        states = [tensor.buffer for tensor in made if tensor.role == "state"]
-        self._has_own_cache = any(not name.startswith((TARGET, PERSISTENT_PREFIX)) for name in states)
-        """True if the drafter has its own states. One that reads only the target's caches and features never lags."""
-        self._has_persistent_state = any(name.startswith(PERSISTENT_PREFIX) for name in states)
-        self.catches_up_alone = not self._fused and all(tensor.name != "features" for tensor in inputs)
-        pairs = any(tensor.name == "pairs" for graph in manifest.graphs for tensor in graph.inputs)
-        self._pairs, self.overlap = int(pairs), int(pairs and self._fused)
-        """Tokens that consecutive prompt chunks share. After a chunk, the target's prediction takes the next token's
-        position: a drafter that pairs features with the next token would keep a wrong cache entry."""
-        self.is_told = pairs and not self._fused
-        """True if, in the middle of a prompt, the true next token replaces that prediction before the drafter runs."""
-        self._moves_on = moves_on = has_recurrent_states(manifest.graphs, COMPONENTS[0]) or bool(manifest.rings)
-        must_read = moves_on and self._has_own_cache and not self.catches_up_alone
-        learns = self._has_persistent_state and not self._has_own_cache
-        self._reads_while_paused = not self._fused and (must_read or learns)
-        """True if the drafter reads although no drafts are needed: the target could not read the missed tokens again
-        for it, or its persistent state stays useful."""
-        # On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
-        can_rest = not (self._fused and (on_device or (moves_on and self._has_own_cache)))
-        self.may_adapt = manifest.exact and can_rest
+        self.traits = traits = DrafterTraits.of(manifest, on_device=on_device)
+        self.may_adapt = manifest.exact and traits.can_rest
         """True if the draft length adapts where that changes no token."""
-        self._has_graph = drafting is not None
-        self._skips_host_rounds = not self._has_persistent_state and (self.catches_up_alone or not self._has_own_cache)
-        """True if the drafter may skip rounds with host drafts: it reads the missed tokens later, or never has to."""
+        self._draws, self._full = manifest.sample, rounds.tokens + 1
+        self._is_tree = manifest.tree == "dynamic" and not on_device
         self._can_truncate_window = manifest.tree == "chain" or self._is_tree or proposals is not None
         """True if a window may hold only the first of the drafts."""
         accepts = offered_widths(manifest.tree, self._full, manifest.depth, is_cpu=not on_device)
         self.widths = tuple(accepts)  # of windows, which the policy chooses from
         tree_depth = manifest.depth if self._is_tree else 0
-        self.policy: DraftLengthPolicy = AdaptiveDraftLength(accepts, fused=self._fused, tree_depth=tree_depth)
+        self.policy: DraftLengthPolicy = AdaptiveDraftLength(accepts, fused=traits.is_fused, tree_depth=tree_depth)
         self._drafted = rounds.engine.host_view("window", (rounds.batch, self._full))
         has_parents = any(tensor.name == "parents" for graph in manifest.graphs for tensor in graph.inputs)
         self._parents = rounds.engine.host_view("parents", (rounds.batch, self._full)) if has_parents else None
@@ -97,14 +71,14 @@ class DraftController:
         fixed = speculative and not (adaptive and self.allows_adaptive_length(row) and self.may_adapt)
         read = self.kept_length(slot, reuse)
         slot.admit(row, reuse, read, speculative=speculative, fixed=fixed)
-        lags = speculative and read < reuse and not self.catches_up_alone
-        if lags and (self.window_limit([*others, slot]) > 1 or self._moves_on):
+        lags = speculative and read < reuse and not self.traits.catches_up_alone
+        if lags and (self.window_limit([*others, slot]) > 1 or self.traits.target_moves_on):
             # The drafter reads the missed tokens at once, together with the target.
             slot.committed_length = slot.prefill_position = read
 
     def kept_length(self, slot: Slot, reuse: int) -> int:
         """Return how many of `reuse` tokens the drafter keeps: it paired the last with a successor that may differ."""
-        return min(slot.drafter_length, max(0, reuse - self._pairs)) if self._has_own_cache else reuse
+        return min(slot.drafter_length, max(0, reuse - self.traits.pairs)) if self.traits.has_own_cache else reuse
 
     def allows_adaptive_length(self, row: SequenceState) -> bool:
         """Return whether tokens are independent of the draft length. With sampled drafts, timing must not choose it."""
@@ -132,7 +106,7 @@ class DraftController:
         """Return the width of the next window, which serves all slots in `decoding`."""
         if wanted == 1 or not decoding:
             return 1
-        if self._on_device:
+        if self.traits.on_device:
             return self._full
         totals = self._rounds.n_total.tolist()
         longest = max((totals[slot.index] for slot in decoding if slot.has_drafts), default=1)
@@ -153,12 +127,12 @@ class DraftController:
 
     def runs_fused(self, begin: Mapping[Slot, int], wanted: int) -> bool:
         """Return whether the next run also drafts. begin: slot -> position of its first token."""
-        drafts = self._fused and wanted > 1
+        drafts = self.traits.is_fused and wanted > 1
         return drafts and any(slot.speculative and self._has_read_all(slot, start) for slot, start in begin.items())
 
     def slots_to_reread(self, decoding: Sequence[Slot], present: Sequence[Slot]) -> list[Slot]:
         """Return the slots whose lagging drafter needs the target: the caller re-runs it over the missed tokens."""
-        if self.catches_up_alone or not self._has_own_cache or self.window_limit(present) == 1:
+        if self.traits.catches_up_alone or not self.traits.has_own_cache or self.window_limit(present) == 1:
             return []
         return [slot for slot in decoding if slot.speculative and slot.drafter_length < slot.committed_length]
 
@@ -166,13 +140,13 @@ class DraftController:
         self, seconds: float, begin: Mapping[Slot, int], decoding: Collection[Slot], run: RunInfo
     ) -> None:
         """Record a target run that began at these positions: a round of `decoding`, or a part of a prefill."""
-        if not self._has_own_cache:
+        if not self.traits.has_own_cache:
             for slot in begin:
                 slot.drafter_length = slot.committed_length
         if not self._is_adaptive or not [slot for slot in begin if slot.speculative]:
             return
         if run.prefill_tokens:
-            if self._adaptive_width > 1 and not self.catches_up_alone and not decoding:
+            if self._adaptive_width > 1 and not self.traits.catches_up_alone and not decoding:
                 self.policy.record_catch_up(run.prefill_tokens, seconds, seconds if run.is_reread else 0.0)
             return
         timed = None if run.is_first else seconds
@@ -195,7 +169,7 @@ class DraftController:
 
     def _has_read_all(self, slot: Slot, start: int) -> bool:
         """Return whether the drafter lacks no token before position `start`."""
-        return slot.drafter_length >= start or not self._has_own_cache
+        return slot.drafter_length >= start or not self.traits.has_own_cache
 
     def prepare_next_windows(
         self, forward: VerifyPass, begin: Mapping[Slot, int], taking: Sequence[Slot], present: Sequence[Slot], fed: int
@@ -208,8 +182,8 @@ class DraftController:
         wanted = self._next_window_limit(ready, taking, present, forward.fused)
         for slot in begin:
             slot.has_drafts, slot.lags_by_host_rounds = False, slot.lags_by_host_rounds and wanted > 1
-        if not forward.fused and (wanted == 1 or self._fused):
-            if self._reads_while_paused and any(slot.speculative for slot in begin):
+        if not forward.fused and (wanted == 1 or self.traits.is_fused):
+            if self.traits.reads_while_paused and any(slot.speculative for slot in begin):
                 self._read(forward, begin, ready)
             return
         drafting = [slot for slot in taking if slot.speculative and slot.sequence.is_active]
@@ -218,7 +192,7 @@ class DraftController:
             for slot in drafting:
                 slot.has_drafts = slot in ready
         # In the middle of a prompt no drafts are needed, only the drafter's states.
-        elif taking or self._has_own_cache or self._has_persistent_state:
+        elif taking or self.traits.has_own_cache or self.traits.has_persistent_state:
             self._draft(forward, begin, ready, drafting, wanted, fed)
 
     def _next_window_limit(
@@ -233,7 +207,7 @@ class DraftController:
         decoding = [slot for slot in present if slot.decodes]
         if any(slot not in taking for slot in decoding):
             return wanted
-        misses = self._fused and not fused and self._has_own_cache
+        misses = self.traits.is_fused and not fused and self.traits.has_own_cache
         lags = [s.committed_length - s.drafter_length for s in decoding if s.speculative and (misses or s not in ready)]
         self._record_batch_size(decoding)
         self._adaptive_width = self.policy.next_width(self._catch_up_tokens(lags))
@@ -252,17 +226,14 @@ class DraftController:
     def _record_read(self, slots: Iterable[Slot], taking: Collection[Slot]) -> None:
         """Record the run's tokens as read; in mid-prompt without the `overlap` that the next chunk repeats."""
         for slot in slots:
-            slot.drafter_length = slot.prefill_position + (self.overlap if slot in taking else 0)
+            slot.drafter_length = slot.prefill_position + (self.traits.overlap if slot in taking else 0)
             slot.lags_by_host_rounds = False
 
     def _read(self, forward: VerifyPass, begin: Iterable[Slot], ready: Collection[Slot]) -> None:
         """Run the drafter over the run's path, and ignore its drafts."""
         draft = forward.draft  # which is bound the first time
         start = perf_counter()
-        self._exclude_from_draft(slot for slot in begin if slot not in ready)
-        draft()
-        forward.has_drafted = True
-        self._record_read(ready, ())
+        self._run_draft(draft, forward, begin, ready)
         self._seconds["draft"] += perf_counter() - start
 
     def _draft(
@@ -276,35 +247,29 @@ class DraftController:
     ) -> None:
         """Ask the host for drafts, and run the drafter's graph unless the host has drafted for all slots. A drafter
         that lags in some slots reads the missed tokens there alone."""
-        late = [slot for slot in drafting if slot not in ready] if self.catches_up_alone else []
-        if self._has_graph and not ready and not late:
+        late = [slot for slot in drafting if slot not in ready] if self.traits.catches_up_alone else []
+        if self.traits.has_graph and not ready and not late:
             return  # the target runs first: see `slots_to_reread`
         drafting = [slot for slot in drafting if slot in ready or slot in late]
-        has_ranges, read = self._rounds.supports_batch_slices, fed
-        draft = forward.draft if self._has_graph and ready and (has_ranges or not late) else None
-        is_first, start = False, perf_counter()
+        runs = self.traits.has_graph and ready and (self._rounds.supports_batch_slices or not late)
+        draft, had_drafted, start = forward.draft if runs else None, forward.has_drafted, perf_counter()
         found = {} if self._proposals is None else self._propose(self._proposals, drafting, wanted - 1)
-        if not self._has_graph or (not fed and self._skips_host_rounds and found and all(found.values())):
+        if not self.traits.has_graph or (not fed and self.traits.skips_host_rounds and found and all(found.values())):
             read = 0
             for slot in ready:
-                slot.lags_by_host_rounds = self._has_graph and self._has_own_cache
+                slot.lags_by_host_rounds = self.traits.has_graph and self.traits.has_own_cache
         else:
             read = fed or self._catch_up_tokens(
                 [slot.committed_length - slot.drafter_length for slot in late if not slot.lags_by_host_rounds]
             )
             if draft is not None:
-                self._exclude_from_draft(slot for slot in begin if slot not in ready)
-                draft()
-                is_first, forward.has_drafted = not forward.has_drafted, True
-                self._record_read(ready, ())
-            whole = [slot for slot in (*ready, *late) if slot.sequence.is_active]  # they read side by side
-            for group in [[slot] for slot in late] if has_ranges else [whole] if late else []:
-                self._catch_up(group, forward.history)
+                self._run_draft(draft, forward, begin, ready)
+            self._catch_up_late(late, ready, forward.history)
             for slot in drafting:
                 slot.has_drafts = True
         self._write_host_drafts(found)
         self._seconds["draft"] += perf_counter() - start
-        seconds = self._watch.lap()
+        seconds, is_first = self._watch.lap(), forward.has_drafted and not had_drafted
         if not self._is_adaptive or not any(slot.speculative for slot in begin):
             return
         if read:
@@ -312,10 +277,24 @@ class DraftController:
         else:
             self.policy.record_draft(None if is_first else seconds)
 
-    def _exclude_from_draft(self, slots: Iterable[Slot]) -> None:
-        """Keep the drafter from reading the run in these slots, because it has missed earlier tokens."""
-        for slot in slots:
-            self._rounds.n_path[slot.index] = 0
+    def _run_draft(self, draft: Run, forward: VerifyPass, begin: Iterable[Slot], ready: Collection[Slot]) -> None:
+        """Run the drafter over the run's path in the slots that are ready. In the others it has missed earlier tokens,
+        and must not read the run."""
+        for slot in begin:
+            if slot not in ready:
+                self._rounds.n_path[slot.index] = 0
+        draft()
+        forward.has_drafted = True
+        self._record_read(ready, ())
+
+    def _catch_up_late(self, late: Sequence[Slot], ready: Iterable[Slot], history: int) -> None:
+        """Let a drafter that lags in some slots read the missed tokens there alone, or beside the ready slots where
+        every run covers the whole batch."""
+        if self._rounds.supports_batch_slices:
+            for slot in late:
+                self._catch_up([slot], history)
+        elif late:
+            self._catch_up([slot for slot in (*ready, *late) if slot.sequence.is_active], history)
 
     def _propose(self, proposals: HostDrafts, slots: Iterable[Slot], most: int) -> dict[Slot, int]:
         """Ask for at most `most` drafts per slot. Return the number of drafts of each slot."""
@@ -328,7 +307,7 @@ class DraftController:
     def _write_host_drafts(self, found: Mapping[Slot, int]) -> None:
         """Make the host's drafts the window of every slot that has any, and of all slots if no graph drafts."""
         for slot, drafts in found.items():
-            if drafts or not self._has_graph:
+            if drafts or not self.traits.has_graph:
                 self._drafted[slot.index, : drafts + 1] = self._proposed[slot.index, : drafts + 1]
                 self._rounds.n_total[slot.index] = 1 + drafts
                 slot.has_drafts = True

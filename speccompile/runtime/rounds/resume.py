@@ -33,5 +33,5 @@ def resume_slot(
         slot.drafter_length = 0
     if target not in recurrent:
         return reuse
-    must_read = speculative and not drafting.catches_up_alone and drafting.kept_length(slot, reuse) < reuse
+    must_read = speculative and not drafting.traits.catches_up_alone and drafting.kept_length(slot, reuse) < reuse
     return reuse if reuse == len(content.tokens) and not must_read else 0

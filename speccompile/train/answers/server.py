@@ -42,12 +42,11 @@ class Server:
         key: str | None,
         *,
         waits: tuple[float, ...] = WAITS,
-        timeout: float = TIMEOUT,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         """address: with or without /v1 and /completions. key: the server's API key, sent to this address only."""
         self.url, self._key = completions_url(address), key
-        self._waits, self._timeout, self._sleep = waits, timeout, sleep
+        self._waits, self._sleep = waits, sleep
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     def post(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +76,7 @@ class Server:
         )
         if self._key:
             request.add_unredirected_header("Authorization", f"Bearer {self._key}")
-        with self._opener.open(request, timeout=self._timeout) as response:
+        with self._opener.open(request, timeout=TIMEOUT) as response:
             content = response.read()
         try:
             found = json.loads(content)

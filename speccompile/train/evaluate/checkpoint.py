@@ -49,8 +49,8 @@ class Checkpoint:
     def learner(self, depth: int, model: nn.Module | None = None) -> TrainableDrafter:
         """Load the drafter with the rounded weights of the files. model: the eager target, if it is already loaded.
         Raise the errors of its kind for an incomplete folder."""
-        site = drafter_context(open_round(self.plan(depth)).draft)
-        found: TrainableDrafter = module_of(self.kind, "training").learner(replace(site, model=model), depth)
+        context = drafter_context(open_round(self.plan(depth)).draft)
+        found: TrainableDrafter = module_of(self.kind, "training").learner(replace(context, model=model), depth)
         return found
 
     def _chain(self, tokens: int) -> Sequence[str]:

@@ -1,6 +1,5 @@
 """First differences between simulated and compiled rounds, and whether float noise explains them."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,7 +7,7 @@ from torch import Tensor
 
 from speccompile.compiler.prove.tolerance import TOLERANCE
 from speccompile.drafters.trainable import TrainableDrafter
-from speccompile.runtime.generation import first_difference
+from speccompile.runtime.generation import first_difference, token_at
 from speccompile.train.evaluate.drafted import draft_logits, inference_mode, read
 from speccompile.train.evaluate.rounds import SimulatedDecoding, cut, texts_of
 from speccompile.train.teacher import Teacher
@@ -77,7 +76,7 @@ def _difference(
         return Difference(number, where, index, "drafter", margin, _noise(logits, teacher))
     assert parted is not None
     logits = seen.logits[0, start + parted - 1]
-    margin = _between(logits, _at(answer.new, parted), _at(other.new, parted))
+    margin = _between(logits, token_at(answer.new, parted), token_at(other.new, parted))
     return Difference(number, len(here), parted, "target", margin, _noise(logits, teacher))
 
 
@@ -99,7 +98,3 @@ def _noise(logits: Tensor, teacher: Teacher) -> float:
     dtypes = (parameter.dtype for parameter in teacher.model.parameters() if parameter.is_floating_point())
     words = (str(dtype).removeprefix("torch.") for dtype in dtypes)
     return TOLERANCE[next(filter(TOLERANCE.__contains__, words), "float32")] * max(float(logits.abs().max()), 1.0)
-
-
-def _at(tokens: Sequence[int], index: int) -> int | None:
-    return tokens[index] if index < len(tokens) else None

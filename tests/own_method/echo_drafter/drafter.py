@@ -9,10 +9,10 @@ from speccompile.drafters.context import DrafterContext
 from speccompile.tree import Tree
 
 
-def make(site: DrafterContext) -> Drafter:
+def make(context: DrafterContext) -> Drafter:
     """Return the drafter of a plan, for the buffers of its caches."""
-    period = site.drafter.options["period"]
-    return Echo(site.tree, period, site.shape.batch_size, site.shape.rows)
+    period = context.drafter.options["period"]
+    return Echo(context.tree, period, context.shape.batch_size, context.shape.rows)
 
 
 class Echo(Drafter):

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from speccompile.plan.precisions import round_up
+
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
 
@@ -25,11 +27,6 @@ NO_OFFSETS: Floats = np.zeros((1, 1, 1), np.float32)
 """Offsets of codes that have none."""
 
 _AT_A_TIME = 1 << 22  # elements of a weight
-
-
-def align_up(number: int, multiple: int) -> int:
-    """Round up to a multiple."""
-    return -(-number // multiple) * multiple
 
 
 def column_blocks(rows: int, columns: int) -> Iterator[slice]:
@@ -61,7 +58,7 @@ def packed_int8(
     numbers: Callable[[slice], NDArray[np.int8]], depth: int, columns: int, multiple: int = INT8_DEPTH
 ) -> NDArray[np.uint8]:
     """Pack into uint8 [tiles, K / 4, 16, 4], K padded to a multiple. numbers: int8 [K, ..] of some columns."""
-    filled = align_up(depth, multiple)
+    filled = round_up(depth, multiple)
     packed = np.full((-(-columns // TILE), filled // 4, TILE, 4), MIDDLE, np.uint8)
     for part in column_blocks(depth, columns):
         some = _filled(numbers(part).view(np.uint8) ^ np.uint8(MIDDLE), filled, MIDDLE)
@@ -81,7 +78,7 @@ def packed_int4(
 ) -> NDArray[np.uint8]:
     """Pack into uint8 [tiles, K / 8, 16, 4], K padded to whole blocks: four numbers of a column in the low halves of
     bytes, the next four in the high ones. numbers: 0 to 15 [K, ..] of some columns."""
-    filled = align_up(depth, block_size)
+    filled = round_up(depth, block_size)
     packed = np.zeros((-(-columns // TILE), filled // 8, TILE, 4), np.uint8)
     for part in column_blocks(depth, columns):
         halves = _filled(numbers(part), filled, 0).reshape(filled // 8, 2, 4, -1, TILE).transpose(3, 0, 1, 4, 2)

@@ -13,6 +13,7 @@ from speccompile.compiler.lower.native import layouts
 from speccompile.compiler.lower.native.layouts import Array, Floats
 from speccompile.compiler.lower.quantize import numpy_quantizers
 from speccompile.compiler.weights.stored import Codes
+from speccompile.plan.precisions import round_up
 
 Read = Callable[[slice], Floats]
 """Reads some columns of a weight [K, N]: float32 [K, columns of the part]."""
@@ -67,7 +68,7 @@ class Int8(Format):
     def fields(
         self, read: Read, depth: int, columns: int, block_size: int, int4: Quantize | None = None
     ) -> list[Field]:
-        tiles, filled = -(-columns // layouts.TILE), layouts.align_up(depth, layouts.INT8_DEPTH)
+        tiles, filled = -(-columns // layouts.TILE), round_up(depth, layouts.INT8_DEPTH)
 
         def some(part: slice) -> Array:
             return numpy_quantizers.numbers(read(part), numpy_quantizers.INT8, depth)
@@ -100,7 +101,7 @@ class Int4(Format):
         made = _Int4Weight(
             int4 or (lambda part: numpy_quantizers.int4(read(part), block_size)), depth, columns, block_size
         )
-        tiles, filled = -(-columns // layouts.TILE), layouts.align_up(depth, block_size)
+        tiles, filled = -(-columns // layouts.TILE), round_up(depth, block_size)
         blocks = (tiles, filled // block_size, layouts.TILE)
         return [
             Field("", ir.DataType.UINT8, (tiles, filled // 8, layouts.TILE, 4), made.numbers),

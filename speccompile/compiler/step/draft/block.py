@@ -17,7 +17,7 @@ from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Accepted, State
 from speccompile.compiler.step.draft.layers import Layer, Rotary, layer_states, make_norm
-from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
+from speccompile.compiler.step.draft.network import CachedDraftRound, DraftNetwork
 from speccompile.plan.layers import LayerShape
 
 
@@ -133,7 +133,7 @@ def of_parents(memory: Tensor | None, parents: Tensor | None) -> Tensor | None:
     return memory.gather(1, parents[:, :, None].expand(-1, -1, memory.shape[2]))
 
 
-class BlockReading(DraftRound):
+class BlockReading(CachedDraftRound):
     """One round. Its constructor runs the block after all committed tokens, and reads its first slot."""
 
     def __init__(self, reader: BlockReader, accepted: Accepted, states: list[Tensor]) -> None:
@@ -157,7 +157,3 @@ class BlockReading(DraftRound):
     def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
         """See `DraftRound.forward_drafts`. The block has been run, only the drafts before the slot are new."""
         return self.slots.after(depth, tokens, parents if tokens.shape[1] > 1 else None)
-
-    def commit(self) -> list[Tensor]:
-        """Return the caches with the rows of committed tokens. Padding lies after them and is never read."""
-        return self.current.commit(self.caught_up)

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.draft import Accepted, State
 from speccompile.compiler.step.draft.vocabulary import Vocabulary
 from speccompile.compiler.step.media_rows import MediaRows
@@ -35,6 +36,17 @@ class DraftRound(ABC):
     def commit_drafts(self) -> list[Tensor]:
         """Return the caches with the drafts as well, for networks that can commit drafts."""
         raise AssertionError("rows of drafts are never kept here")
+
+
+class CachedDraftRound(DraftRound):
+    """A round over caches of its own. current: the pass over them; caught_up: its rows of the accepted tokens."""
+
+    current: CachedPass
+    caught_up: list[Tensor]
+
+    def commit(self) -> list[Tensor]:
+        """See `DraftRound.commit`."""
+        return self.current.commit(self.caught_up)
 
 
 class DraftNetwork(nn.Module, ABC):

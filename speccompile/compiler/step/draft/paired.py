@@ -15,7 +15,7 @@ from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Accepted, State
 from speccompile.compiler.step.draft.layers import Rotary, Turn, layer_states
-from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
+from speccompile.compiler.step.draft.network import CachedDraftRound, DraftNetwork
 from speccompile.compiler.step.draft.pictures import PicturedPath
 from speccompile.plan.layers import LayerShape
 
@@ -68,7 +68,7 @@ class PairedReader(DraftNetwork):
         return positions.clamp(max=self.shape.max_length - 1)
 
 
-class PairedReading(DraftRound):
+class PairedReading(CachedDraftRound):
     """One round. Its constructor reads a row for every committed token."""
 
     def __init__(self, reader: PairedReader, accepted: Accepted, states: list[Tensor]) -> None:
@@ -112,7 +112,3 @@ class PairedReading(DraftRound):
         output = self.reader.run(x, self.reader.embed(tokens), self.current, turn)
         self.feedback = output.feedback
         return self.reader.logits(output.hidden)
-
-    def commit(self) -> list[Tensor]:
-        """Return the caches with the rows of committed tokens. Padding lies after them and is never read."""
-        return self.current.commit(self.caught_up)

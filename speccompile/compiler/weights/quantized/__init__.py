@@ -5,17 +5,18 @@ requested outputs. Formats of 4 bits also implement `LazyWeight.int4`.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from speccompile.compiler.checkpoints.quantization import Quantization, missing_tensors_error
 from speccompile.compiler.weights.quantized import awq, compressed, fp8, gptq, mxfp4
 from speccompile.compiler.weights.quantized.packed import Packed
-from speccompile.compiler.weights.quantized.tensor_pool import CheckpointTensors
+from speccompile.compiler.weights.quantized.tensor_pool import CheckpointTensors, find_modules
 from speccompile.compiler.weights.source import LazyWeight
 
 _FORMATS: dict[str, Callable[[CheckpointTensors], dict[str, LazyWeight]]] = {
-    "gptq": gptq.find,
-    "awq": awq.find,
+    "gptq": partial(find_modules, gptq.read_weight),
+    "awq": partial(find_modules, awq.read_weight),
     "compressed-tensors": compressed.find,
     "fp8": fp8.find,
     "mxfp4": mxfp4.find,

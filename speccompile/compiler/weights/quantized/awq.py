@@ -11,19 +11,15 @@ import numpy as np
 
 from speccompile.compiler.weights.quantized.packed import Packed, pieces
 from speccompile.compiler.weights.quantized.scaled import Groups, Integers, QuantizedRows
-from speccompile.compiler.weights.quantized.tensor_pool import CheckpointTensors
+from speccompile.compiler.weights.quantized.tensor_pool import QWEIGHT, CheckpointTensors
 from speccompile.compiler.weights.source import LazyWeight
 
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-_MARK = ".qweight"
 
 
-def find(stock: CheckpointTensors) -> dict[str, LazyWeight]:
-    return {f"{name}.weight": _weight(stock, name) for name in stock.names_with_suffix(_MARK)}
-
-
-def _weight(stock: CheckpointTensors, name: str) -> LazyWeight:
-    numbers, zeros = stock.packed(f"{name}{_MARK}", "I32"), stock.packed(f"{name}.qzeros", "I32")
+def read_weight(stock: CheckpointTensors, name: str) -> LazyWeight:
+    """Return the weight of a module."""
+    numbers, zeros = stock.packed(f"{name}{QWEIGHT}", "I32"), stock.packed(f"{name}.qzeros", "I32")
     scales = stock.weight(f"{name}.scales")
     (depth, words), groups = numbers.shape, scales.shape[0]
     stock.check(f"{name}.scales", scales, (groups, words * len(ORDER)))

@@ -12,18 +12,13 @@ import numpy as np
 
 from speccompile.compiler.weights.quantized.packed import Packed, pieces, unpacked
 from speccompile.compiler.weights.quantized.scaled import Groups, Integers, QuantizedRows
-from speccompile.compiler.weights.quantized.tensor_pool import CheckpointTensors
+from speccompile.compiler.weights.quantized.tensor_pool import QWEIGHT, CheckpointTensors
 from speccompile.compiler.weights.source import LazyWeight
 
-_MARK = ".qweight"
 
-
-def find(stock: CheckpointTensors) -> dict[str, LazyWeight]:
-    return {f"{name}.weight": _weight(stock, name) for name in stock.names_with_suffix(_MARK)}
-
-
-def _weight(stock: CheckpointTensors, name: str) -> LazyWeight:
-    numbers, zeros = stock.packed(f"{name}{_MARK}", "I32"), stock.packed(f"{name}.qzeros", "I32")
+def read_weight(stock: CheckpointTensors, name: str) -> LazyWeight:
+    """Return the weight of a module."""
+    numbers, zeros = stock.packed(f"{name}{QWEIGHT}", "I32"), stock.packed(f"{name}.qzeros", "I32")
     scales, order = stock.weight(f"{name}.scales"), stock.pop(f"{name}.g_idx")
     columns, groups = numbers.shape[1], scales.shape[0]
     said = stock.said.bits

@@ -1,6 +1,6 @@
 """The tensors of a checkpoint, from which weights take theirs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from speccompile.compiler.checkpoints.quantization import Quantization, missing_tensors_error
@@ -10,6 +10,9 @@ from speccompile.compiler.weights.stored import Floats
 from speccompile.errors import CheckpointError
 
 FLOATS8 = ("F8_E4M3", "F8_E5M2")
+
+QWEIGHT = ".qweight"
+"""Suffix of the packed numbers of a module, in GPTQ and AWQ."""
 
 
 class CheckpointTensors:
@@ -79,3 +82,10 @@ def scales_of(tensor: LazyWeight | Packed, part: slice) -> Floats:
     if tensor.dtype == "I8":
         return widened(found)
     return widened(found.view(FLOATS.get(tensor.dtype, FLOATS["F8_E8M0"])))
+
+
+def find_modules(
+    read: Callable[[CheckpointTensors, str], LazyWeight], stock: CheckpointTensors
+) -> dict[str, LazyWeight]:
+    """Return the weight of every module that has a tensor named QWEIGHT. read: returns the weight of a module."""
+    return {f"{name}.weight": read(stock, name) for name in stock.names_with_suffix(QWEIGHT)}

@@ -1,4 +1,4 @@
-"""Tiny targets with drafters beside them, as a training finds them: a site, a learner, texts that the target saw."""
+"""Tiny targets with drafters beside them, as a training finds them: a context, a learner, texts that the target saw."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -51,8 +51,8 @@ def check_built(folder: Path, kind: str) -> None:
     assert drafted.token_ids == bundle.generate([5, 9, 17, 40], max_new_tokens=12, autoregressive=True).token_ids
 
 
-def site(folder: Path, model: PreTrainedModel, kind: str, drafter: str = "") -> DrafterContext:
-    """Return the site of the drafter at <folder>/head."""
+def context(folder: Path, model: PreTrainedModel, kind: str, drafter: str = "") -> DrafterContext:
+    """Return the context of the drafter at <folder>/head."""
     return replace(drafter_context(open_round(planned(folder, kind, drafter)).draft), model=model)
 
 
@@ -84,7 +84,7 @@ def written(
     """Return a published head beside a tiny target. settings: of its config."""
     model = target(folder, **settings)
     write(folder / "head", model.config)
-    return site(folder, model, kind)
+    return context(folder, model, kind)
 
 
 def seen(model: PreTrainedModel, taps: tuple[str, ...], texts: int = 2, seed: int = 0) -> TeacherBatch:
