@@ -7,6 +7,7 @@ when it is first used. Type checkers read `__init__.pyi`.
 """
 
 import os
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -47,7 +48,8 @@ def __getattr__(name: str) -> Any:
     if name == "plan":
         return import_module("speccompile.plan")  # the room of this name, which can be called
     if name not in _PLACES:
-        raise AttributeError(f"module 'speccompile' has no attribute {name!r}")
+        # With these two Python adds the nearest name when it shows the error.
+        raise AttributeError(f"module 'speccompile' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     found = globals()[name] = getattr(import_module(_PLACES[name]), name)
     return found
 

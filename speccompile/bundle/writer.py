@@ -101,6 +101,16 @@ class BundleWriter:
                 folder.rmdir()
 
 
+def folder_path(name: str, asked: str | os.PathLike[str]) -> Path:
+    """Return the path of a folder that a caller in Python names. name: of the argument. Raise BuildError for a value
+    that is none."""
+    if not isinstance(asked, str | os.PathLike) or not os.fspath(asked):
+        raise BuildError(
+            f"{name}: received {asked!r}, expected the path of a folder", hint=f'for example {name}="build/demo"'
+        )
+    return Path(asked)
+
+
 def check_output(output: Path) -> Path:
     """Return the output path with all links resolved. Raise BuildError when it may not or cannot be written. Leave no
     files."""

@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from speccompile.bundle.writer import check_output, folder_path
 from speccompile.errors import RecipeError
 from speccompile.extras import naming_extra, require
 from speccompile.machine.keywords import checks_keywords
@@ -74,8 +75,8 @@ def build(
         decided = recipe
     else:
         decided = plan(recipe, overrides=overrides)
-    folder = Path("build") / decided.name if output is None else Path(output)
-    dump = None if dump_graphs is None else Path(dump_graphs)
+    folder = Path("build") / decided.name if output is None else folder_path("output", output)
+    dump = None if dump_graphs is None else folder_path("dump_graphs", dump_graphs)
     return build_plan(decided, folder, prove=prove, dump_graphs=dump, reduce=reduce, remember=cache)
 
 
@@ -86,7 +87,6 @@ def build_plan(plan: Plan, output: Path, *, notes: Sequence[str] | None = None, 
     error of memory or disk says what was estimated.
     """
     require("compile", purpose="building")  # all of it: some modules would be missed after minutes of work
-    from speccompile.bundle.writer import check_output
     from speccompile.recipe.resource_estimate import estimate_resources
     from speccompile.recipe.resources import check_resources, find_resources, with_estimate
 

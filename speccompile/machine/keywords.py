@@ -7,12 +7,22 @@ from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_ELSEWHERE = {
+    "do_sample": "temperature",
+    "eos_token_id": "stop_token_ids",
+    "max_length": "max_new_tokens",
+    "n": "num_return_sequences",
+    "stop_strings": "stop",
+}
+"""Keywords of transformers and of OpenAI's clients -> the nearest of ours, where the letters do not tell."""
+
 
 def unknown_keyword(call: str, name: str, known: Collection[str]) -> TypeError:
     """Return the error about a keyword argument that is not among `known`. call: the public name of the function."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name, known, n=1)
+    same = _ELSEWHERE.get(name)
+    close = [same] if same in known else get_close_matches(name, known, n=1)
     right = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(sorted(known))}"
     return TypeError(f"{call}() got an unexpected keyword argument {name!r}; {right}")
 
@@ -26,6 +36,7 @@ def checks_keywords(call: str) -> Callable[[Function], Function]:
             setattr(function, "__init__", decorate(getattr(function, "__init__")))  # noqa: B009, B010 -- for mypy
             return function
         known = inspect.signature(function).parameters.keys() - {"self", "cls"}
+        function.__qualname__ = call  # Python's own errors, of a missing argument for example, begin with it
 
         @wraps(function)
         def checked(*arguments: Any, **keywords: Any) -> Any:

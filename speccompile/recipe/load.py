@@ -233,8 +233,11 @@ def _unknown_key(location: tuple[int | str, ...], value: object, origin: RecipeS
     guess = nearest(str(name), siblings)
     inside = next((each for each in value if each in siblings), None) if isinstance(value, dict) else None
     elsewhere = {path.split(".")[-1]: path for path in reversed(key_paths())}
-    if guess or inside:
-        known: str | None = f"{prefix}{guess or inside}"
+    swapped = ".".join(map(str, (name, *parents)))  # target.precision
+    if swapped in key_paths():
+        known: str | None = swapped
+    elif guess or inside:
+        known = f"{prefix}{guess or inside}"
     else:
         known = elsewhere.get(nearest(str(name), elsewhere) or "")
     hint = f"did you mean {known}?" if known else "remove it, or use one of these keys"

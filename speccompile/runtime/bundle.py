@@ -17,7 +17,7 @@ from speccompile.runtime.adapters import Adapters
 from speccompile.runtime.async_twins import AsyncTwins
 from speccompile.runtime.batch import Batch
 from speccompile.runtime.constraints import CompileLimits, Constraint, GrammarCompiler
-from speccompile.runtime.description import describe
+from speccompile.runtime.description import describe, describe_first
 from speccompile.runtime.devices.engine import Engine
 from speccompile.runtime.devices.engines import choose, open_engine
 from speccompile.runtime.engine_owner import EngineOwner
@@ -68,9 +68,9 @@ class Bundle(EngineOwner, AsyncTwins, Servable):
     """
 
     def __new__(cls, *arguments: Any, **_: Any) -> "Bundle":
-        """Raise TypeError for the path of a bundle, and for nothing: `open` opens one."""
-        if not arguments or isinstance(arguments[0], str | Path):
-            received = f"the path {str(arguments[0])!r}" if arguments else "nothing"
+        """Raise TypeError for the path of a bundle, and for all else that users may give: `open` opens one."""
+        if not arguments or not isinstance(arguments[0], Manifest):
+            received = describe_first(arguments)
             raise TypeError(f"Bundle: received {received}, expected Bundle.open(PATH) or load(PATH)")
         return super().__new__(cls)
 
@@ -126,7 +126,7 @@ class Bundle(EngineOwner, AsyncTwins, Servable):
         processor, its target's logits are compared between windows of every width (`exactness`). If they differ,
         speculation may change tokens here: a warning says so, and `exact` is false.
         """
-        check_opening(folder, verify=verify, threads=threads, image_cache=image_cache)
+        check_opening(folder, verify=verify, threads=threads, image_cache=image_cache, signed_by=signed_by)
         with heartbeat(f"opening {folder}"):
             start = perf_counter()
             opened = open_bundle(Path(folder), verify=verify, skip_verified=True, signed_by=signed_by)

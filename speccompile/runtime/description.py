@@ -1,6 +1,21 @@
 """One line that says what a bundle is."""
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 from speccompile.bundle.manifest import EngineEntry, Manifest
+
+_LONGEST = 80
+"""Maximum number of characters of a value in a message."""
+
+
+def describe_first(arguments: Sequence[Any]) -> str:
+    """Return the first argument of a call, or that there is none, for a message."""
+    if not arguments:
+        return "nothing"
+    first = arguments[0]
+    return f"the path {str(first)!r}" if isinstance(first, str | Path) else repr(first)[:_LONGEST]
 
 
 def describe(manifest: Manifest, entry: EngineEntry, *, closed: bool = False) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 from weakref import WeakSet
 
 from speccompile.machine.system import trim_heap
@@ -56,6 +56,10 @@ class EngineOwner:
         self.engine = self.kept = self._loop = self._sessions = self._prefixes = self._adapters = closed
         gc.collect()  # engines on a GPU keep runs that refer to them
         trim_heap()
+
+    def __reduce__(self) -> NoReturn:
+        """Raise TypeError: sessions of an engine belong to one process."""
+        raise TypeError("a bundle cannot be copied or pickled: open it again where it is used, with load(FOLDER)")
 
     def __enter__(self) -> Self:
         self._use.check_open()

@@ -33,6 +33,8 @@ def check_sequences(asked: object, prompts: int, manifest: Manifest | None) -> i
         raise UsageError(
             f"num_return_sequences: received {asked!r}, expected a whole number from 1 on", hint="give 1 or more"
         )
+    if not prompts:
+        raise PromptError("received no prompts, expected at least one", hint="write [prompt]")
     count = int(asked)  # type: ignore[call-overload]
     if manifest is not None and not 1 <= prompts * count <= manifest.batch_size:
         each = f" with {count} sequences each" if count > 1 else ""
@@ -83,11 +85,16 @@ def check_image_cache(asked: object) -> None:
         )
 
 
-def check_opening(folder: object, *, verify: object, threads: object, image_cache: object) -> None:
+def check_opening(folder: object, *, verify: object, threads: object, image_cache: object, signed_by: object) -> None:
     """Raise UsageError for values with which no bundle can be opened."""
     if not isinstance(folder, str | PathLike):
         raise UsageError(
             f"folder: received {folder!r}, expected the path of a bundle", hint='write load("build/demo"), for example'
+        )
+    if signed_by is not None and not isinstance(signed_by, str | PathLike):
+        raise UsageError(
+            f"signed_by: received {signed_by!r}, expected the path of a public key",
+            hint="leave it out where no signature is needed",
         )
     check_flags([("verify", verify)])
     check_threads(threads)
@@ -112,13 +119,19 @@ def check_stop(asked: Any) -> tuple[str, ...]:
     """Return the texts of `stop`, one or several. Raise UsageError for other things."""
     if asked == ():
         return ()
-    texts = (asked,) if isinstance(asked, str) or not isinstance(asked, Iterable) else tuple(asked)
+    texts = _several(asked)
     wrong = [text for text in texts if not isinstance(text, str)]
     if wrong:
         raise UsageError(
             f"stop: received {wrong[0]!r}, expected a text, or several", hint="give token ids as stop_token_ids"
         )
     return texts
+
+
+def _several(asked: Any) -> tuple[Any, ...]:
+    """Return the parts of a list and the like; a text, bytes or a mapping is one value."""
+    one = isinstance(asked, str | bytes | bytearray | Mapping) or not isinstance(asked, Iterable)
+    return (asked,) if one else tuple(asked)
 
 
 def check_new_tokens(asked: object) -> int:
@@ -131,7 +144,7 @@ def check_new_tokens(asked: object) -> int:
 def resolve_stop_token_ids(stop_token_ids: Any, ignore_eos: bool, manifest: Manifest) -> frozenset[int]:
     """Return the tokens that end a generation: `stop_token_ids`, and the target's own unless `ignore_eos`. Raise
     UsageError for an invalid token."""
-    asked = list(stop_token_ids) if isinstance(stop_token_ids, Iterable) else [stop_token_ids]
+    asked = _several(stop_token_ids)
     wrong = [token for token in asked if not (_is(Integral, token) and 0 <= token < manifest.vocabulary_size)]
     if wrong:
         raise UsageError(

@@ -1,6 +1,8 @@
 """Names of the package: light to import, and what plan and build take and refuse."""
 
 import ast
+import copy
+import pickle
 import re
 import subprocess
 import sys
@@ -84,6 +86,9 @@ def test_build_checks_before_the_work(make_recipe, tmp_path):
             speccompile.build(planned, str(tmp_path / "full"))
         with pytest.raises(RecipeError, match="received overrides for a plan"):
             speccompile.build(planned, overrides={"name": "x"})
+        for name, wrong in (("output", 3), ("output", b"x"), ("output", ""), ("dump_graphs", 3)):
+            with pytest.raises(speccompile.errors.BuildError, match=f"{name}: received {wrong!r}, expected the path"):
+                speccompile.build(planned, **{name: wrong})
 
 
 WRONG = {
@@ -97,6 +102,8 @@ WRONG = {
     "bundle.serve(limit=8)": "Bundle.serve() .* 'limit'; did you mean 'limits'?",
     "bundle.serve().submit('a', prioritty=1)": "Service.submit() .* 'prioritty'; did you mean 'priority'?",
     "bundle.transcribe('a.wav', timestamp=True)": "Bundle.transcribe() .* 'timestamp'; did you mean 'timestamps'?",
+    "bundle.generate('a', max_length=4)": "Bundle.generate() .* 'max_length'; did you mean 'max_new_tokens'?",
+    "GenerationOptions(n=2)": "GenerationOptions() .* 'n'; did you mean 'num_return_sequences'?",
     "Limits(request=8)": "Limits() .* 'request'; did you mean 'requests'?",
     "build('x', outputs='y')": "build() .* 'outputs'; did you mean 'output'?",
     "plan('x', override={})": "plan() .* 'override'; did you mean 'overrides'?",
@@ -118,6 +125,37 @@ def test_an_unknown_keyword_is_an_error_of_the_public_name_with_the_nearest_one(
         eval(call, names)
 
 
+MISSING = {
+    "build()": "build() missing 1 required positional argument: 'recipe'",
+    "plan(overrides={})": "plan() missing 1 required positional argument: 'recipe'",
+    "load()": "Bundle.open() missing 1 required positional argument: 'folder'",
+    "GenerationOptions(4)": "GenerationOptions() takes 1 positional argument but 2 were given",
+}
+"""Calls -> the error's text."""
+
+
+@pytest.mark.parametrize("call", MISSING)
+def test_python_s_own_errors_have_the_public_name(call):
+    names = {name: getattr(speccompile, name) for name in ("GenerationOptions", "build", "load", "plan")}
+    with pytest.raises(TypeError, match=f"^{re.escape(MISSING[call])}$"):
+        eval(call, names)
+
+
+def test_a_misspelled_name_is_shown_with_the_nearest():
+    run = subprocess.run(
+        [sys.executable, "-c", "import speccompile; speccompile.Bundles"], capture_output=True, text=True
+    )
+    assert run.stderr.splitlines()[-1].endswith("has no attribute 'Bundles'. Did you mean: 'Bundle'?")
+
+
+def test_a_bundle_is_neither_copied_nor_pickled():
+    from tests.light.serve_example import chat_bundle
+
+    for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="a bundle cannot be copied or pickled: open it again where it is used"):
+            attempt(chat_bundle())
+
+
 def test_a_path_is_opened():
     from speccompile import Bundle
 
@@ -125,6 +163,11 @@ def test_a_path_is_opened():
         Bundle("build/demo")
     with pytest.raises(TypeError, match=r"Bundle: received nothing, expected Bundle\.open"):
         Bundle()
+    for wrong in (None, 3, b"build/demo"):
+        with pytest.raises(TypeError, match=rf"^Bundle: received {wrong!r}, expected Bundle\.open\(PATH\) or load"):
+            Bundle(wrong)
+    with pytest.raises(speccompile.errors.UsageError, match="signed_by: received 5, expected the path of a public key"):
+        Bundle.open("build/demo", signed_by=5)
     for folder in (None, 3, b"build/demo"):
         with pytest.raises(speccompile.errors.UsageError, match=f"folder: received {folder!r}, expected the path"):
             Bundle.open(folder)

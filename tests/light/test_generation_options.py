@@ -46,8 +46,8 @@ def test_an_unknown_keyword_is_named_with_the_nearest(name):
     message = rf"^Bundle\.{name}\(\) got an unexpected keyword argument 'max_token'; did you mean 'max_new_tokens'\?$"
     with pytest.raises(TypeError, match=message):
         call(bundle, name, max_token=4)
-    with pytest.raises(TypeError, match=rf"^Bundle\.{name}\(\) got .* 'n'; expected one of adapter, .*, truncate$"):
-        call(bundle, name, GenerationOptions(), n=4)
+    with pytest.raises(TypeError, match=rf"^Bundle\.{name}\(\) got .* 'wibble'; expected one of ad, .*, truncate$"):
+        call(bundle, name, GenerationOptions(), wibble=4)
     with pytest.raises(TypeError, match=rf"^Bundle\.{name}\(\) received 4 as options, expected GenerationOptions"):
         call(bundle, name, 4)
     with pytest.raises(TypeError, match=r"received \{'seed': 1\} as options, .* give its entries as keywords"):
@@ -79,8 +79,11 @@ WRONG = [
     ("stop", 5, "stop: received 5, expected a text, or several"),
     ("stop", ["a", 5], "stop: received 5, expected a text, or several"),
     ("stop", None, "stop: received None, expected a text, or several"),
-    ("stop", b"a", "stop: received 97, expected a text, or several"),
+    ("stop", b"a", "stop: received b'a', expected a text, or several"),
+    ("stop", {"a": 1}, "stop: received {'a': 1}, expected a text, or several"),
     ("stop", "", "empty stop string"),
+    ("stop_token_ids", b"a", "stop_token_ids: received b'a', expected token ids"),
+    ("stop_token_ids", {5: 1}, "stop_token_ids: received {5: 1}, expected token ids"),
     ("stop_token_ids", "a", "stop_token_ids: received 'a', expected token ids"),
     ("stop_token_ids", None, "stop_token_ids: received None, expected token ids"),
     ("ignore_eos", 1, "ignore_eos: received 1, expected True or False"),
@@ -160,6 +163,7 @@ def test_one_text_and_numpys_booleans_are_taken():
         (lambda bundle: bundle.generate(b"ab"), PromptError, r"received the prompt b'ab', expected a text or token"),
         (lambda bundle: bundle.generate({1: 2}), PromptError, r"received the prompt \{1: 2\}, expected a text or tok"),
         (lambda bundle: bundle.generate_batch("ab"), UsageError, "received the prompts 'ab', expected a list of them"),
+        (lambda bundle: bundle.generate_batch([]), PromptError, "received no prompts, expected at least one"),
         (lambda bundle: bundle.generate_batch(5), UsageError, "received the prompts '5', expected a list of them"),
     ],
 )

@@ -130,6 +130,7 @@ def test_a_model_is_told_from_a_recipe(tmp_path: Path, name: str) -> None:
     [
         ("drafter.tokns=4", "received an unknown key, expected one of kind, model", "did you mean drafter.tokens?"),
         ("engines.0.providr=cpu", "received an unknown key", "did you mean engines.0.provider?"),
+        ("target.precision=int8", "received an unknown key", "did you mean precision.target?"),
         ("tokens=4", "received an unknown key, expected one of name, target", "did you mean drafter.tokens?"),
         ("tokns=4", "received an unknown key, expected one of name, target", "did you mean drafter.tokens?"),
         ("xyzzy=4", "received an unknown key", "remove it, or use one of these keys"),
