@@ -7,7 +7,7 @@
 
 namespace spc {
 
-// The bytes that a text in base64 has; none for any other form of them than the usual one.
+// Decode base64. Return none for a text with other characters, missing or superfluous padding, or bits behind the last byte.
 std::optional<std::string> from_base64(std::string_view text);
 
 }  // namespace spc

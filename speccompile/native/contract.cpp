@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "errors.h"
+#include "words.h"
 
 namespace spc {
 
@@ -72,7 +73,7 @@ std::vector<Graph> with_fixed_batch(std::vector<Graph> graphs, int64_t rows) {
   return graphs;
 }
 
-static bool has_part(const std::string& buffer, const std::string& part) {
+bool has_part(const std::string& buffer, const std::string& part) {
   return ("." + buffer + ".").find("." + part + ".") != std::string::npos;
 }
 
@@ -90,7 +91,7 @@ bool is_cache(const std::string& buffer) {
 bool is_own_cache(const std::string& buffer) {
   return std::any_of(std::begin(kCachedKinds), std::end(kCachedKinds), [&](const char* kind) {
     const std::string drafter = std::string(component::kDrafter) + ".", named = std::string(kind) + ".";
-    if (buffer.rfind(drafter, 0) != 0) return false;
+    if (!starts_with(buffer, drafter)) return false;
     const size_t next = buffer.find_first_not_of("0123456789", drafter.size());  // of several models: drafter.1.key.0
     return buffer.compare(drafter.size(), named.size(), named) == 0 || buffer.compare(next, named.size() + 1, "." + named) == 0;
   });
@@ -103,14 +104,14 @@ bool is_scale(const std::string& buffer) {
 bool has_recurrent_states(const std::vector<Graph>& graphs, const std::string& part) {
   const auto is_its = [&](const Tensor& tensor) {
     const std::string name = copy_after_run(tensor).empty() ? tensor.buffer : copy_after_run(tensor);
-    return name.rfind(part + ".", 0) == 0 && is_recurrent_state(name);
+    return starts_with(name, part + ".") && is_recurrent_state(name);
   };
   return std::any_of(graphs.begin(), graphs.end(),
                      [&](const Graph& graph) { return std::any_of(graph.outputs.begin(), graph.outputs.end(), is_its); });
 }
 
 std::string copy_after_run(const Tensor& output) {
-  const bool is_copied = output.role == role::kState && output.buffer.rfind(kOutOfPlacePrefix, 0) == 0;
+  const bool is_copied = output.role == role::kState && starts_with(output.buffer, kOutOfPlacePrefix);
   return is_copied ? output.buffer.substr(std::strlen(kOutOfPlacePrefix)) : "";
 }
 

@@ -52,6 +52,8 @@ std::vector<Graph> with_fixed_batch(std::vector<Graph> graphs, int64_t rows);
 // Return whether a buffer is a recurrent state, such as "target.conv.0" or "drafter.1.state.3": it has no entry per token, so
 // no token may be read twice.
 bool is_recurrent_state(const std::string& buffer);
+// Return whether a buffer's name has a part between dots: "target.key.0" has "key".
+bool has_part(const std::string& buffer, const std::string& part);
 // Return whether a buffer holds keys or values, or their scales.
 bool is_cache(const std::string& buffer);
 // Return whether a buffer is a cache of the drafter's own layers: "drafter.key.0".

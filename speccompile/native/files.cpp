@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,6 +31,8 @@ void check_regular(const FileDescriptor& file) {
   if (S_ISDIR(found.st_mode)) throw FileError(EISDIR);
   if (!S_ISREG(found.st_mode)) throw FileError(EINVAL, "received a pipe, device or socket, expected a regular file");
 }
+
+int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
 
 [[noreturn]] void refuse_size(size_t most) {
   throw FileError(EFBIG, "received more than " + std::to_string(most) + " bytes, which no such file has");
@@ -90,6 +91,22 @@ std::string written_named(const std::string& path, const std::vector<std::string
 
 FileError::FileError(int number) : number(number), reason(std::generic_category().message(number)) {
   if (number == ENOMEM) throw std::bad_alloc();  // nothing is wrong with the file
+}
+
+int64_t modified_nanoseconds(const struct stat& file) {
+#if defined(__APPLE__)
+  return nanoseconds(file.st_mtimespec);
+#else
+  return nanoseconds(file.st_mtim);
+#endif
+}
+
+int64_t changed_nanoseconds(const struct stat& file) {
+#if defined(__APPLE__)
+  return nanoseconds(file.st_ctimespec);
+#else
+  return nanoseconds(file.st_ctim);
+#endif
 }
 
 FileDescriptor::FileDescriptor(const std::string& path, int flags, unsigned mode) {

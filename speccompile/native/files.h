@@ -1,6 +1,9 @@
 // Files: read whole, mapped, or written; and paths as Python's pathlib writes them.
 #pragma once
 
+#include <sys/stat.h>
+
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,6 +38,11 @@ std::string plain_path(std::string_view path);
 std::string join_path(std::string_view folder, std::string_view name);
 std::string parent_path(std::string_view path);
 std::string name_of(const std::string& path);
+
+// Return when the content of a file was last changed, in nanoseconds since 1970.
+int64_t modified_nanoseconds(const struct stat& file);
+// Return when its content or anything else of it, such as its name, was last changed.
+int64_t changed_nanoseconds(const struct stat& file);
 
 // An open file or folder, closed at the end.
 class FileDescriptor {

@@ -22,11 +22,10 @@
 
 #include "errors.h"
 #include "files.h"
+#include "words.h"
 
 namespace spc {
 namespace {
-
-constexpr std::string_view kBlanks = " \t\n\r\v\f";
 
 // "" for a file that is not there.
 std::string read_or_nothing(const std::string& path) {
@@ -37,22 +36,7 @@ std::string read_or_nothing(const std::string& path) {
   }
 }
 
-std::string_view stripped(std::string_view text) {
-  const size_t first = text.find_first_not_of(kBlanks);
-  return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
-
-std::vector<std::string> words_of(std::string_view text, std::string_view between = kBlanks) {
-  std::vector<std::string> words;
-  for (size_t at = text.find_first_not_of(between); at < text.size();) {
-    const size_t end = std::min(text.find_first_of(between, at), text.size());
-    words.emplace_back(text.substr(at, end - at));
-    at = std::min(text.find_first_not_of(between, end), text.size());
-  }
-  return words;
-}
-
-std::vector<std::string> lines_of(std::string_view text) { return words_of(text, "\n"); }
+std::vector<std::string> read_lines(const std::string& path) { return split_words(read_or_nothing(path), "\n"); }
 
 // Numbers of the processors in the affinity mask; of all processors where a system has no masks.
 std::vector<int> processors() {
@@ -78,10 +62,10 @@ std::vector<int> processors() {
 double quota(const std::string& group) {
   constexpr double kNone = std::numeric_limits<double>::infinity();
   // version 2: "200000 100000", or "max 100000"; version 1: two files, the first of which says -1 for no limit
-  std::vector<std::string> words = words_of(read_or_nothing(join_path(group, "cpu.max")));
+  std::vector<std::string> words = split_words(read_or_nothing(join_path(group, "cpu.max")));
   if (words.empty())
     for (const char* file : {"cpu.cfs_quota_us", "cpu.cfs_period_us"})
-      words.emplace_back(stripped(read_or_nothing(join_path(group, file))));
+      words.push_back(trimmed(read_or_nothing(join_path(group, file))));
   if (words.size() != 2) return kNone;
   for (const std::string& word : words)
     if (word.empty() || word.find_first_not_of("0123456789") != std::string::npos) return kNone;
@@ -103,11 +87,11 @@ double quota_above(const std::string& mount, std::string group) {
 // The least that the control groups around this process grant, of both versions of control groups.
 double quotas(const std::string& root) {
   double least = std::numeric_limits<double>::infinity();
-  for (const std::string& line : lines_of(read_or_nothing(join_path(root, "proc/self/cgroup")))) {
+  for (const std::string& line : read_lines(join_path(root, "proc/self/cgroup"))) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::vector<std::string> each = words_of(controllers, ",");
+    const std::vector<std::string> each = split_words(controllers, ",");
     if (!each.empty() && std::find(each.begin(), each.end(), "cpu") == each.end()) continue;
     std::string group = plain_path("/" + line.substr(second + 1)).substr(1);
     group.erase(0, group.find_first_not_of('/'));
@@ -119,10 +103,9 @@ double quotas(const std::string& root) {
 }
 
 // Return a number as Python's float() reads it; -1 for an invalid one.
-double number_of(std::string_view text) {
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  text = stripped(text);
-  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+double number_of(std::string_view given) {
+  std::string text = trimmed(given);
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.erase(0, 1);
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
     const bool inside = text[i] == '_' && i && i + 1 < text.size() && is_digit(text[i - 1]) && is_digit(text[i + 1]);
@@ -153,18 +136,16 @@ int available_cores(const std::string& root) {
 
 Json processor(const std::string& root) {
   std::map<std::string, std::string> found;
-  for (const std::string& line : lines_of(read_or_nothing(join_path(root, "proc/cpuinfo")))) {
+  for (const std::string& line : read_lines(join_path(root, "proc/cpuinfo"))) {
     const size_t colon = std::min(line.find(':'), line.size());
     const std::string_view value = colon < line.size() ? std::string_view(line).substr(colon + 1) : "";
-    found.emplace(stripped(line.substr(0, colon)), stripped(value));  // the first processor's stay
+    found.emplace(trimmed(line.substr(0, colon)), trimmed(value));  // the first processor's stay
   }
-  std::vector<std::string> sets = words_of(found.count("flags") ? found["flags"] : found["Features"]);
+  std::vector<std::string> sets = split_words(found.count("flags") ? found["flags"] : found["Features"]);
   std::sort(sets.begin(), sets.end());
-  std::string instructions;
-  for (const std::string& each : sets) instructions += (instructions.empty() ? "" : " ") + each;
   struct utsname system {};
   uname(&system);
-  return Json::Object{{"architecture", system.machine}, {"name", found["model name"]}, {"instructions", instructions}};
+  return Json::Object{{"architecture", system.machine}, {"name", found["model name"]}, {"instructions", joined(sets, " ")}};
 }
 
 std::map<std::string, int64_t> process_memory() {
@@ -173,12 +154,12 @@ std::map<std::string, int64_t> process_memory() {
   } kSizes[] = {{"resident", "VmRSS"}, {"anonymous", "RssAnon"}, {"mapped", "RssFile"}, {"peak", "VmHWM"}};
   std::map<std::string, int64_t> found;
   const auto take = [&found](const std::string& name, const std::string& line, std::string_view begin) {
-    if (std::string_view(line).substr(0, begin.size()) != begin) return;
+    if (!starts_with(line, begin)) return;
     found[name] = std::strtoll(line.c_str() + begin.size(), nullptr, 10) * 1024;
   };
-  for (const std::string& line : lines_of(read_or_nothing("/proc/self/status")))
+  for (const std::string& line : read_lines("/proc/self/status"))
     for (const auto& each : kSizes) take(each.name, line, std::string(each.line) + ":");
-  for (const std::string& line : lines_of(read_or_nothing("/proc/self/smaps_rollup"))) take("proportional", line, "Pss:");
+  for (const std::string& line : read_lines("/proc/self/smaps_rollup")) take("proportional", line, "Pss:");
   return found;
 }
 

@@ -43,6 +43,16 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
+std::vector<std::string> split_words(std::string_view text, std::string_view blanks) {
+  std::vector<std::string> words;
+  for (size_t at = text.find_first_not_of(blanks); at < text.size();) {
+    const size_t end = std::min(text.find_first_of(blanks, at), text.size());
+    words.emplace_back(text.substr(at, end - at));
+    at = std::min(text.find_first_not_of(blanks, end), text.size());
+  }
+  return words;
+}
+
 std::string trimmed(std::string_view text, const char* blanks) {
   const size_t first = text.find_first_not_of(blanks);
   return first == std::string_view::npos ? "" : std::string(text.substr(first, text.find_last_not_of(blanks) - first + 1));
@@ -58,7 +68,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 
 void remove_byte_order_mark(std::string& text) {
   constexpr std::string_view kMark = "\xEF\xBB\xBF";
-  if (std::string_view(text).substr(0, kMark.size()) == kMark) text.erase(0, kMark.size());
+  if (starts_with(text, kMark)) text.erase(0, kMark.size());
 }
 
 std::string close_match(std::string_view word, const std::vector<std::string>& possibilities) {

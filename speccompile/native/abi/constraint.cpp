@@ -10,15 +10,6 @@ namespace {
 
 constexpr char kList[] = "give a JSON list, as in [\"yes\", \"no\"]";
 
-void check_kind(const std::string& kind) {
-  std::string kinds;
-  for (const char* const each : constraint_kind::kAll) {
-    if (kind == each) return;
-    kinds += (kinds.empty() ? "" : ", ") + std::string(each);
-  }
-  throw Error(Kind::kUsage, "constraint: received the kind " + python_repr(kind) + ", expected one of " + kinds, "give one of them");
-}
-
 // The texts of a choice, from a JSON list.
 Json choices_of(const std::string& text) {
   Json found;
@@ -35,7 +26,7 @@ Json choices_of(const std::string& text) {
 }  // namespace
 
 void set_constraint(spc_request& request, const std::string& kind, const std::string& text) {
-  check_kind(kind);
+  constraints::check_kind(kind);
   if (!is_utf8(text)) throw Error(Kind::kUsage, "constraint " + kind + ": received a text that is no UTF-8", "encode it as UTF-8");
   if (kind == constraint_kind::kJsonObject && !text.empty())
     throw Error(Kind::kUsage, "constraint json_object: received a text of " + std::to_string(text.size()) + " bytes, expected none", "use json_schema for a schema");

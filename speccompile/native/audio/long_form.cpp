@@ -9,6 +9,7 @@
 #include "../runtime/documented.h"
 #include "../runtime/generation_result.h"
 #include "../runtime/sources.h"
+#include "../words.h"
 #include "subtitles.h"
 
 namespace spc::audio {
@@ -227,7 +228,7 @@ std::optional<std::string> Transcription::decoded(const TokenIds& tokens) {
   all.insert(all.end(), words.begin(), words.end());
   const std::string text = bundle_.text()->decode(all), before = bundle_.text()->decode(last_words_);
   if (!words.empty()) last_words_ = std::move(words);
-  return text.rfind(before, 0) == 0 ? text.substr(before.size()) : text;
+  return starts_with(text, before) ? text.substr(before.size()) : text;
 }
 
 std::optional<std::string> Transcription::text() const {
@@ -262,7 +263,7 @@ Json Transcription::generation() const {
 Json Transcription::to_json() const {
   Json::List parts;
   for (const Segment& each : found_) parts.push_back(each.to_json());
-  Json shown = documented(generation());
+  Json shown = documented_fields(generation());
   Json::Object& fields = shown.object();
   const auto cached = [](const Json::Member& each) { return each.first == "cached_tokens"; };
   fields.erase(std::remove_if(fields.begin(), fields.end(), cached), fields.end());  // what windows kept of those before

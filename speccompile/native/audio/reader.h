@@ -1,4 +1,4 @@
-// Sounds of a call to features, and the tokens with which a transcript begins (runtime/audio/reader.py).
+// Features of audio, and the tokens with which a transcript begins (runtime/audio/reader.py).
 #pragma once
 
 #include <optional>
@@ -9,15 +9,15 @@
 
 namespace spc::audio {
 
-// Return the features of a sound of any rate. Throws Error(kPrompt) for one that is empty, or longer than the encoder hears at once.
+// Return the features of audio of any sample rate. Throws Error(kPrompt) if it is empty, or longer than the encoder's input.
 Features features_of(const Sound& sound, const AudioSection& about);
 
-// Features of a sound of any length, at least as long as the encoder hears at once, and the sound's seconds.
+// Features of audio of any length, filled up to the length of the encoder's input, and the audio's own seconds.
 struct HeardSound {
   Features features;
   double seconds = 0;
 };
-// Return the features of a sound of up to kMostSeconds. Throws Error(kPrompt) for one that is empty or longer.
+// Return the features of audio of up to kMostSeconds. Throws Error(kPrompt) if it is empty or longer.
 HeardSound hear(const Sound& sound, const AudioSection& about);
 
 // Return the tokens with which a transcript begins, in a language that is known; none for a target of one language. Throws Error(kUsage)

@@ -17,6 +17,7 @@
 #include "../errors.h"
 #include "../progress.h"
 #include "../system.h"
+#include "../words.h"
 #include "blake3.h"
 #include "hashes.h"
 #include "manifest.h"
@@ -27,9 +28,10 @@ namespace spc {
 namespace {
 
 constexpr std::string_view kHexadecimal = "0123456789abcdef", kDecimal = "0123456789";
-constexpr size_t kDigits = 64;  // of a digest
+constexpr size_t kDigestDigits = 64, kRandomDigits = 8;
 
-// Takes so many of these characters off the front of a text; as many as there are for 0.
+// Remove `count` characters of a set from the front of a text, or all that stand there for 0. Return whether there are so many,
+// and at least one.
 bool take(std::string_view& text, std::string_view characters, size_t count) {
   const size_t found = std::min(text.find_first_not_of(characters), text.size());
   if (!found || found < count) return false;
@@ -38,21 +40,21 @@ bool take(std::string_view& text, std::string_view characters, size_t count) {
 }
 
 bool take(std::string_view& text, std::string_view word) {
-  if (text.substr(0, word.size()) != word) return false;
+  if (!starts_with(text, word)) return false;
   text.remove_prefix(word.size());
   return true;
 }
 
-// A name as <digest>.
-bool is_entry(std::string_view name) { return take(name, kHexadecimal, kDigits) && name.empty(); }
+// Return whether a name is <digest>.
+bool is_entry(std::string_view name) { return take(name, kHexadecimal, kDigestDigits) && name.empty(); }
 
-// A name as .<digest>.<process>-<random>.part.
+// Return whether a name is .<digest>.<process>-<random>.part.
 bool is_part(std::string_view name) {
-  return take(name, ".") && take(name, kHexadecimal, kDigits) && take(name, ".") && take(name, kDecimal, 0) &&
-         take(name, "-") && take(name, kHexadecimal, 8) && name == kCachePart;
+  return take(name, ".") && take(name, kHexadecimal, kDigestDigits) && take(name, ".") && take(name, kDecimal, 0) &&
+         take(name, "-") && take(name, kHexadecimal, kRandomDigits) && name == kCachePart;
 }
 
-// The folders of ours. Whatever else lies there is left alone: the user chooses the place of the cache.
+// Return the folders that have names of ours. Others are left alone: the user chooses the place of the cache.
 std::vector<std::string> folders(const std::string& cache, bool (*is_ours)(std::string_view name)) {
   std::vector<std::string> found;
   std::error_code error;
@@ -71,11 +73,12 @@ std::vector<std::string> files_in(const std::string& folder) {
   return found;
 }
 
-enum class Lock { kShared, kExclusive, kWait };
+enum class LockMode { kShared, kExclusive, kExclusiveWait };
 
-// A lock of a folder, which ends with this process, however that ends. None when another process holds it, when another one
-// has just removed the folder, and on filesystems without locks. Throws FileError when the folder cannot be opened.
-FileDescriptor locked(const std::string& folder, Lock how) {
+// Lock a folder until the descriptor closes, at the latest when this process ends. Return none when another process holds the
+// lock, when another one has just removed the folder, and on filesystems without locks. Throws FileError when the folder cannot be
+// opened. kExclusiveWait: wait for the other process.
+FileDescriptor lock_folder(const std::string& folder, LockMode mode) {
   FileDescriptor handle;
   try {
     handle = FileDescriptor(folder, O_RDONLY);
@@ -83,15 +86,15 @@ FileDescriptor locked(const std::string& folder, Lock how) {
     if (error.number == ENOENT) return {};
     throw;
   }
-  const int operation = (how == Lock::kShared ? LOCK_SH : LOCK_EX) | (how == Lock::kWait ? 0 : LOCK_NB);
+  const int operation = (mode == LockMode::kShared ? LOCK_SH : LOCK_EX) | (mode == LockMode::kExclusiveWait ? 0 : LOCK_NB);
   int result = 0;
   do result = flock(handle.number(), operation);
   while (result != 0 && errno == EINTR);
   return result == 0 ? std::move(handle) : FileDescriptor();
 }
 
-// Between opening and locking, another process may have removed an entry.
-bool is_there(const std::string& entry, const FileDescriptor& lock) {
+// Return whether an entry's path still leads to the locked folder: another process may have removed it between opening and locking.
+bool is_current(const std::string& entry, const FileDescriptor& lock) {
   struct stat path {}, opened {};
   return lock && stat(entry.c_str(), &path) == 0 && fstat(lock.number(), &opened) == 0 && path.st_ino == opened.st_ino;
 }
@@ -105,7 +108,7 @@ void rename_to(const std::string& from, const std::string& to) {
   if (std::rename(from.c_str(), to.c_str()) != 0) throw FileError(errno);
 }
 
-// hashes.json of a folder of files.
+// Write hashes.json of a folder of files.
 void write_hashes(const std::string& folder) {
   Json files{Json::Object{}};
   for (const std::string& name : files_in(folder)) {
@@ -119,33 +122,28 @@ void write_hashes(const std::string& folder) {
   write_file(join_path(folder, kHashes), hashes.canonical());
 }
 
-// An entry when it was last used, in nanoseconds since 1970, and its size.
-struct Used {
+// Use of an entry. last_use: in nanoseconds since 1970.
+struct EntryUse {
   std::string entry;
-  int64_t when = 0, size = 0;
+  int64_t last_use = 0, size = 0;
 };
 
-Used look_at(const std::string& entry) {
-  Used found{entry, 0, 0};
+EntryUse use_of(const std::string& entry) {
+  EntryUse found{entry, 0, 0};
   struct stat stats {};
   for (const std::string& name : files_in(entry))  // a file that several entries share counts in each for its part
     if (stat(join_path(entry, name).c_str(), &stats) == 0) found.size += stats.st_size / static_cast<int64_t>(stats.st_nlink);
   if (stat(entry.c_str(), &stats) != 0) return found;
-#if defined(__APPLE__)
-  const struct timespec& modified = stats.st_mtimespec;
-#else
-  const struct timespec& modified = stats.st_mtim;
-#endif
-  found.when = int64_t{modified.tv_sec} * 1000000000 + modified.tv_nsec;
+  found.last_use = modified_nanoseconds(stats);
   return found;
 }
 
-// A locked folder for a new entry. It goes unless it was renamed.
+// Locked folder for a new entry. It is removed at the end unless it was renamed.
 class Part {
  public:
   explicit Part(std::string path) : path(std::move(path)) {
     if (mkdir(this->path.c_str(), 0777) != 0) throw FileError(errno);
-    lock_ = locked(this->path, Lock::kExclusive);
+    lock_ = lock_folder(this->path, LockMode::kExclusive);
   }
   ~Part() {
     std::error_code ignored;
@@ -160,7 +158,7 @@ class Part {
   FileDescriptor lock_;
 };
 
-// A file, so no folder can be made in it.
+// Path of no folder: a file, so that nothing can be made in it.
 constexpr const char* kNowhere = "/dev/null";
 
 // Warn once that a user without a home folder, such as in a container, has no cache.
@@ -206,11 +204,11 @@ void make_folders(const std::string& path) {
 
 FolderCache::FolderCache(std::string folder, double limit) : folder_(std::move(folder)), limit_(limit) {}
 
-std::optional<CacheEntry> FolderCache::read(const std::string& digest, const std::string& what, bool verify) const {
+std::optional<CacheEntry> FolderCache::read(const std::string& digest, const std::string& kind, bool verify) const {
   if (limit_ == 0) return {};
   CacheEntry entry{join_path(folder_, digest), {}, {}};
-  entry.lock = locked(entry.folder, Lock::kShared);
-  if (!is_there(entry.folder, entry.lock)) return {};
+  entry.lock = lock_folder(entry.folder, LockMode::kShared);
+  if (!is_current(entry.folder, entry.lock)) return {};
   try {
     check_files(entry.folder, read_hashes(entry.folder, verify), verify);
     entry.content = read_json(join_path(entry.folder, kCacheEntry));
@@ -218,10 +216,10 @@ std::optional<CacheEntry> FolderCache::read(const std::string& digest, const std
     return entry;
   } catch (const Error& damage) {
     if (damage.kind != Kind::kBundle) throw;
-    warn("note: a damaged " + what + " is thrown out of the cache: " + damage.message);
+    warn("note: a damaged " + kind + " is thrown out of the cache: " + damage.message);
   }
   entry.lock = FileDescriptor();
-  const FileDescriptor changing = alone();
+  const FileDescriptor changing = lock_changes();
   remove(entry.folder);
   return {};
 }
@@ -230,16 +228,16 @@ void FolderCache::add(const std::string& digest, const std::function<Json(const 
   make_folders(folder_);
   std::optional<Part> part;
   {
-    const FileDescriptor changing = alone();
+    const FileDescriptor changing = lock_changes();
     remove_parts();
-    part.emplace(part_of(digest));
+    part.emplace(new_part(digest));
   }
   const Json content = fill(part->path);
   write_file(join_path(part->path, kCacheEntry), content.canonical());
   write_hashes(part->path);
   for (const std::string& name : files_in(part->path)) sync(join_path(part->path, name));
   sync(part->path);
-  const FileDescriptor changing = alone();
+  const FileDescriptor changing = lock_changes();
   const std::string entry = join_path(folder_, digest);
   std::error_code ignored;
   if (!fs::exists(entry, ignored)) {
@@ -249,24 +247,24 @@ void FolderCache::add(const std::string& digest, const std::function<Json(const 
   evict();
 }
 
-// Alone in adding and removing entries, until this is closed.
-FileDescriptor FolderCache::alone() const {
-  FileDescriptor lock = locked(folder_, Lock::kWait);
+// Lock the cache against processes that add or remove entries, until the descriptor closes.
+FileDescriptor FolderCache::lock_changes() const {
+  FileDescriptor lock = lock_folder(folder_, LockMode::kExclusiveWait);
   if (!lock) throw FileError(ENOLCK);
   return lock;
 }
 
-std::string FolderCache::part_of(const std::string& digest) const {
+std::string FolderCache::new_part(const std::string& digest) const {
   std::string digits;
-  for (int i = 0; i < 8; ++i) digits += kHexadecimal[random_bits() % 16];
+  for (size_t i = 0; i < kRandomDigits; ++i) digits += kHexadecimal[random_bits() % 16];
   return join_path(folder_, "." + digest + "." + std::to_string(getpid()) + "-" + digits + kCachePart);
 }
 
 // Remove an entry unless a process uses it. Rename it first: a killed process then leaves no incomplete entry.
 bool FolderCache::remove(const std::string& entry) const {
-  const FileDescriptor lock = locked(entry, Lock::kExclusive);
+  const FileDescriptor lock = lock_folder(entry, LockMode::kExclusive);
   if (!lock) return false;
-  const std::string aside = part_of(name_of(entry));
+  const std::string aside = new_part(name_of(entry));
   rename_to(entry, aside);
   std::error_code error;
   fs::remove_all(aside, error);
@@ -274,24 +272,24 @@ bool FolderCache::remove(const std::string& entry) const {
   return true;
 }
 
-// Remove what processes that were killed have left.
+// Remove unfinished entries of processes that were killed.
 void FolderCache::remove_parts() const {
-  for (const std::string& left : folders(folder_, is_part)) {
-    const FileDescriptor unused = locked(left, Lock::kExclusive);
+  for (const std::string& part : folders(folder_, is_part)) {
+    const FileDescriptor unused = lock_folder(part, LockMode::kExclusive);
     std::error_code ignored;
-    if (unused) fs::remove_all(left, ignored);
+    if (unused) fs::remove_all(part, ignored);
   }
 }
 
 void FolderCache::evict() const {
-  std::vector<Used> entries;
+  std::vector<EntryUse> entries;
   int64_t size = 0;
   for (const std::string& entry : folders(folder_, is_entry)) {
-    entries.push_back(look_at(entry));
+    entries.push_back(use_of(entry));
     size += entries.back().size;
   }
-  std::sort(entries.begin(), entries.end(), [](const Used& one, const Used& other) { return one.when < other.when; });
-  for (const Used& each : entries)
+  std::sort(entries.begin(), entries.end(), [](const EntryUse& one, const EntryUse& other) { return one.last_use < other.last_use; });
+  for (const EntryUse& each : entries)
     if (static_cast<double>(size) > limit_ && remove(each.entry)) size -= each.size;
 }
 

@@ -11,23 +11,23 @@
 
 namespace spc {
 
-// A folder in $SPECCOMPILE_CACHE_DIR, or in speccompile of the user's folder for caches.
+// Return a folder in $SPECCOMPILE_CACHE_DIR, or in `speccompile` of the user's folder for caches.
 std::string cache_folder(const std::string& name);
-// $SPECCOMPILE_CACHE_LIMIT_GB in bytes, 20 GB by default. Throws Error(kUsage) when it is no number.
+// Return $SPECCOMPILE_CACHE_LIMIT_GB in bytes, 20 GB by default. Throws Error(kUsage) when it is no number.
 double default_limit();
-// The time of a file's or folder's last use is now. A cache that may only be read serves as well.
+// Set the time of a file's or folder's last use to now, where it may be written.
 void mark_used(const std::string& path);
-// A new folder and those around it, where they are not there. Throws FileError.
+// Make a folder and its parents, unless they exist. Throws FileError.
 void make_folders(const std::string& path);
 
-// An entry of a cache. It stays on the disk as long as this lives.
+// Entry of a cache. Its lock keeps other processes from removing it.
 struct CacheEntry {
   std::string folder;
   Json content;  // of its entry.json
   FileDescriptor lock;
 };
 
-// The cache in a folder, with at most `limit` bytes of entries; a limit of 0 switches it off. An entry is a folder named by
+// Cache in a folder, with at most `limit` bytes of entries; a limit of 0 switches it off. An entry is a folder named by
 // the digest of what it was made from. Throws FileError when the folder cannot be used.
 class FolderCache {
  public:
@@ -36,16 +36,16 @@ class FolderCache {
   const std::string& folder() const { return folder_; }
   double limit() const { return limit_; }
 
-  // None when there is none. One that is damaged goes, with a warning that calls it `what`. verify: compare its files with
-  // their hashes.
-  std::optional<CacheEntry> read(const std::string& digest, const std::string& what, bool verify = true) const;
-  // Adds an entry. `fill` writes its files into the folder that it is given and returns what its entry.json says. Those
-  // unused for longest that the limit has no room for then go. When `fill` throws, nothing is added.
+  // Return an entry, none where there is none. A damaged one is removed, with a warning. kind: of the entry, for the warning.
+  // verify: compare its files with their hashes.
+  std::optional<CacheEntry> read(const std::string& digest, const std::string& kind, bool verify = true) const;
+  // Add an entry, then remove those unused for longest until the limit holds. `fill` writes the entry's files into the given
+  // folder and returns the content of its entry.json; when it throws, nothing is added.
   void add(const std::string& digest, const std::function<Json(const std::string& part)>& fill) const;
 
  private:
-  FileDescriptor alone() const;
-  std::string part_of(const std::string& digest) const;
+  FileDescriptor lock_changes() const;
+  std::string new_part(const std::string& digest) const;
   bool remove(const std::string& entry) const;
   void remove_parts() const;
   void evict() const;

@@ -14,16 +14,6 @@
 namespace spc {
 namespace {
 
-Words split(const std::string& text) {
-  Words found;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    found.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return found;
-}
-
 bool has(const Words& words, const std::string& word) { return std::find(words.begin(), words.end(), word) != words.end(); }
 
 void check_number(const std::string& name, int64_t value, int64_t least, int64_t most) {
@@ -55,7 +45,7 @@ void check_words(const Manifest& manifest) {
 // Refuse fields that are not what the plan decided. A plan without a key decides nothing.
 void check_planned(const Manifest& manifest) {
   for (const PlannedField& field : kPlanned) {
-    const Words place = split(field.place);
+    const Words place = split_words(field.place);
     const Json* planned = &manifest.json["plan"];
     for (const std::string& key : place) planned = planned && planned->is_object() ? planned->find(key) : nullptr;
     const Json& value = manifest.json[field.field];
@@ -75,7 +65,7 @@ void check_round(const Manifest& manifest) {
   Words known;
   bool is_known = false;
   for (const char* each : kRounds) {
-    const Words round = split(each);
+    const Words round = split_words(each);
     known.push_back(joined(round, " and "));
     is_known = is_known || sorted(round) == sorted(names);
   }
@@ -160,8 +150,8 @@ void check_tensor(const Tensor& tensor, const std::string& what, const Graph& gr
   const auto signature = std::find_if(std::begin(kSignatures), std::end(kSignatures), [&](const Signature& each) { return known == each.name; });
   if (signature == std::end(kSignatures)) refuse(what + ", which no graph of this contract has");
   Words expected;
-  for (const std::string& size : split(signature->shape)) expected.push_back(expected_size(size, manifest));
-  const std::string role = has(split(signature->roles), tensor.role) ? tensor.role : signature->roles;
+  for (const std::string& size : split_words(signature->shape)) expected.push_back(expected_size(size, manifest));
+  const std::string role = has(split_words(signature->roles), tensor.role) ? tensor.role : signature->roles;
   const std::string buffer = buffer_of(tensor.name, graph.name);
   if (!fits(tensor, expected) || tensor.dtype != signature->dtype || tensor.role != role || tensor.buffer != buffer)
     refuse(what + " is " + words_of(tensor) + ", expected " + words_of(signature->dtype, expected, role, buffer, tensor.name));
@@ -181,7 +171,7 @@ void check_tensors(const std::vector<Tensor>& tensors, const Words& required, co
 void check_companions(const Graph& graph) {
   for (const Companions& each : kCompanions) {
     if (!graph.input(each.input)) continue;
-    for (const std::string& other : split(each.others))
+    for (const std::string& other : split_words(each.others))
       if (!graph.input(other)) refuse("the input " + python_repr(each.input) + " without " + python_repr(other));
   }
 }
@@ -190,8 +180,8 @@ bool is_alike(const Tensor& one, const Tensor& other) { return one.shape == othe
 
 void check_graph(const Graph& graph, const Manifest& manifest) {
   const auto required = std::find_if(std::begin(kRequired), std::end(kRequired), [&](const RequiredTensors& each) { return graph.name == each.graph; });
-  check_tensors(graph.inputs, split(required->inputs), "input", graph, manifest);
-  check_tensors(graph.outputs, split(required->outputs), "output", graph, manifest);
+  check_tensors(graph.inputs, split_words(required->inputs), "input", graph, manifest);
+  check_tensors(graph.outputs, split_words(required->outputs), "output", graph, manifest);
   check_companions(graph);
   for (const Tensor& output : graph.outputs)
     for (const Tensor& input : graph.inputs)

@@ -15,8 +15,6 @@ using Words = std::vector<std::string>;
 
 [[noreturn]] inline void refuse(const std::string& problem) { throw Error(Kind::kBundle, problem, "build the bundle again with this speccompile"); }
 
-inline bool starts_with(const std::string& text, const std::string& prefix) { return text.rfind(prefix, 0) == 0; }
-
 inline Words sizes_of(const Tensor& tensor) {
   Words found;
   for (const Dimension& each : tensor.shape) found.push_back(each.width.empty() ? std::to_string(each.size) : each.width);

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "../errors.h"
+#include "../words.h"
 
 namespace spc {
 namespace {
@@ -90,9 +91,7 @@ void check_record(const JsonRecord& record, const Json& data, const std::string&
     if (!value->is_null() || !field.is_nullable) check_value(field, *value, where + ": " + field.name);
     left.erase(field.name);
   }
-  std::string names;
-  for (const std::string& name : left) names += (names.empty() ? "" : ", ") + python_repr(name);
-  if (!left.empty()) refuse(where + ": unknown field " + names);
+  if (!left.empty()) refuse(where + ": unknown field " + comma_separated(left, [](const std::string& name) { return python_repr(name); }));
 }
 
 // An object without one of its fields.

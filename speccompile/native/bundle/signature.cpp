@@ -13,6 +13,7 @@
 #include "../errors.h"
 #include "../files.h"
 #include "../json.h"
+#include "../words.h"
 #include "libcrypto.h"
 
 namespace spc {
@@ -24,8 +25,6 @@ constexpr size_t kLongest = 8192;  // most bytes of a key or a signature
 constexpr const char* kMakeKeys = "`speccompile sign --new-key FILE` makes a pair of keys, as `minisign -G -W` does";
 constexpr const char* kGetSigned =
     "open it without --require-signature if you trust where it is from, or get it from who signed it";
-
-bool begins_with(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
 
 // The lines of a file. Throws Error(kUsage).
 std::vector<std::string> read_lines(const std::string& path, const std::string& what, const char* hint) {
@@ -81,7 +80,7 @@ PublicKey PublicKey::read(const std::string& path) {
   const std::vector<std::string> lines = read_lines(path, "a public key", kMakeKeys);
   const std::optional<std::string> data = from_base64(lines.empty() ? "" : lines[lines.size() > 1]);
   if (!data) throw Error(Kind::kUsage, path + ": expected a public key of minisign, got another text", kMakeKeys);
-  if (data->size() != 42 || !begins_with(*data, kPlain))
+  if (data->size() != 42 || !starts_with(*data, kPlain))
     throw Error(Kind::kUsage, path + ": expected a public key of minisign, got " + std::to_string(data->size()) + " bytes of another kind",
                 kMakeKeys);
   return {data->substr(2, 8), data->substr(10)};
@@ -90,11 +89,11 @@ PublicKey PublicKey::read(const std::string& path) {
 std::string check_signature(const std::string& folder, std::string_view content, const PublicKey& key) {
   const std::string path = join_path(folder, std::string(kHashes) + ".minisig");
   const std::vector<std::string> lines = read_signature(path, key);
-  if (lines.size() != 4 || !begins_with(lines[0], kComment) || !begins_with(lines[2], kTrusted))
+  if (lines.size() != 4 || !starts_with(lines[0], kComment) || !starts_with(lines[2], kTrusted))
     refuse(path, "expected a signature of minisign, got " + std::to_string(lines.size()) + " lines");
   const std::string data = decoded_line(lines[1], path), whole = decoded_line(lines[3], path);
-  const bool is_prehashed = begins_with(data, kPrehashed);
-  if (data.size() != 74 || whole.size() != 64 || (!is_prehashed && !begins_with(data, kPlain)))
+  const bool is_prehashed = starts_with(data, kPrehashed);
+  if (data.size() != 74 || whole.size() != 64 || (!is_prehashed && !starts_with(data, kPlain)))
     refuse(path, "expected a signature of minisign, got " + std::to_string(data.size()) + " and " + std::to_string(whole.size()) + " bytes");
   const PublicKey signer{data.substr(2, 8), ""};
   if (signer.number != key.number) refuse(path, "the signature is by key " + signer.name() + ", expected " + key.name());

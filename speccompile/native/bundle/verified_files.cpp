@@ -21,14 +21,12 @@ namespace {
 
 constexpr size_t kTimes = 3;  // the state's times begin here
 
-int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
-
 // Device, inode, size in bytes, and nanoseconds since 1970 of the last change of the content and of anything.
 Json state(const std::string& path) {
   struct stat found {};
   if (stat(path.c_str(), &found) != 0) throw Error(Kind::kBundle, path + ": cannot be read: " + FileError(errno).reason);
   return Json(Json::List{static_cast<int64_t>(found.st_dev), static_cast<int64_t>(found.st_ino), int64_t{found.st_size},
-                          nanoseconds(found.st_mtim), nanoseconds(found.st_ctim)});
+                          modified_nanoseconds(found), changed_nanoseconds(found)});
 }
 
 Json key_of(const std::string& folder, const Hashes& hashes) {

@@ -3,6 +3,7 @@
 
 #include "../errors.h"
 #include "../progress.h"
+#include "../words.h"
 #include "bench_report.h"
 #include "exit_codes.h"
 
@@ -12,8 +13,7 @@ namespace {
 // Other tokens fail an exact bundle.
 void check(const Measurements& measured) {
   if (!measured.bundle->exact() || !measured.differences || measured.differences->empty()) return;
-  std::string numbers;
-  for (const Divergence& each : *measured.differences) numbers += (numbers.empty() ? "" : ", ") + std::to_string(each.prompt);
+  const std::string numbers = comma_separated(*measured.differences, [](const Divergence& each) { return std::to_string(each.prompt); });
   throw Error(Kind::kFailed,
               "expected the same tokens both ways, received others on " + std::to_string(measured.differences->size()) +
                   " of " + std::to_string(measured.cases.size()) + " prompts: " + numbers,

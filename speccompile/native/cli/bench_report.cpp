@@ -47,7 +47,7 @@ Json conversation_of(const Bundle& bundle, const std::vector<Question>& question
   const bool asks =
       std::any_of(questions.begin(), questions.end(), [](const Question& each) { return each.category.has_value(); });
   if (!asks) return {};
-  return bundle.chat().is_there() ? "chat_template" : "plain";
+  return bundle.chat().has_templates() ? "chat_template" : "plain";
 }
 
 Json results_object(const Repeats& repeats) {

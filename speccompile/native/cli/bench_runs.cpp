@@ -83,7 +83,7 @@ class Runs {
   // The prompt of the turn that follows these answers.
   TokenIds token_ids(const Question& question, const std::vector<std::string>& answers) const {
     if (!question.category) return bundle_->token_ids(question.turns[0], false);
-    if (!bundle_->chat().is_there()) return bundle_->token_ids(in_lines(question, answers), false);
+    if (!bundle_->chat().has_templates()) return bundle_->token_ids(in_lines(question, answers), false);
     return bundle_->token_ids(bundle_->chat_tokens(in_messages(question, answers)), false);
   }
 

@@ -1,4 +1,4 @@
-// Sources and sounds of questions, for targets with an encoder (speccompile/measure/bench/sources.py).
+// Sources and audio of a benchmark's questions, for targets with an encoder (speccompile/measure/bench/sources.py).
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace spc::cli {
 
-// Reads each sound once: its features, and the language that is detected in it. Questions and the session outlive it.
+// Reader of the questions' audio. It computes features and detects the language once for each. Questions and the session outlive it.
 class QuestionSources {
  public:
   QuestionSources(std::shared_ptr<const Bundle> bundle, Session& session) : bundle_(std::move(bundle)), session_(session) {}

@@ -59,7 +59,7 @@ void show_all(Session& session, bool is_json) {
   for (size_t row = 0; row < session.rows(); ++row) {
     const Json result = session.result(row);
     if (is_json) {
-      write_stdout(documented(result).dump() + "\n");
+      write_stdout(documented_fields(result).dump() + "\n");
       continue;
     }
     const std::string number = std::to_string(row + 1);

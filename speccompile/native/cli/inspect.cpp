@@ -10,6 +10,7 @@
 #include "../runtime/window_invariance.h"
 #include "../runtime/ort.h"
 #include "../system.h"
+#include "../words.h"
 #include "common.h"
 #include "exit_codes.h"
 #include "inspect.h"
@@ -75,13 +76,12 @@ Json as_object(const OpenedBundle& bundle, bool is_verified, const std::string& 
 
 Json size_in_bytes(const Json& buffer, int64_t rows) {
   const Dtype* dtype = dtype_named(buffer["dtype"].text());
-  std::string known, widths;
-  for (const Dtype& each : kDtypes) known += (known.empty() ? "" : ", ") + std::string(each.name);
   if (!dtype)
     throw Error(Kind::kBundle,
                 "manifest.json: buffer " + buffer["name"].repr() + " has dtype " + buffer["dtype"].repr() +
-                    ", expected one of " + known,
+                    ", expected one of " + comma_separated(kDtypes, [](const Dtype& each) { return each.name; }),
                 "upgrade speccompile");
+  std::string widths;
   int64_t bytes = static_cast<int64_t>(dtype->bytes);
   for (const Json& size : buffer["shape"].list()) {
     if (size.is_integer() || size.text() == kBatch)

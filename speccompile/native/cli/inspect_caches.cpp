@@ -13,10 +13,6 @@ namespace {
 
 constexpr double kGigabyte = 1e9;
 
-bool has_part(const std::string& buffer, const std::string& part) {
-  return ("." + buffer + ".").find("." + part + ".") != std::string::npos;
-}
-
 // Bytes of a token's rows in a cache.
 int64_t row_bytes(const Json& cache) {
   const Json::List& shape = cache["shape"].list();
@@ -86,7 +82,7 @@ std::string describe_caches(const Json& manifest, double gigabytes) {
     int64_t scales = 0;  // of a row, at most
     bool has_fp8 = false;
     for (const auto& [buffer, tensor] : states) {
-      if (buffer.rfind(std::string(component) + ".", 0) != 0) continue;
+      if (!starts_with(buffer, std::string(component) + ".")) continue;
       for (const std::string kind : kCachedKinds) {
         const bool is_scale = has_part(buffer, kind + kScaleSuffix);
         if (!is_scale && !has_part(buffer, kind)) continue;

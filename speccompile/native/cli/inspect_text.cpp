@@ -94,7 +94,7 @@ std::string adapters(const Json& manifest) {
   std::map<std::string, int64_t> sizes;
   for (const Json& graph : manifest["engines"].list().front()["graphs"].list())
     for (const Json& tensor : graph["inputs"].list()) {
-      if (tensor["name"].text().rfind(kAdapterPrefix, 0) != 0) continue;
+      if (!starts_with(tensor["name"].text(), kAdapterPrefix)) continue;
       int64_t bytes = static_cast<int64_t>(item_size(tensor["dtype"].text()));
       for (const Json& size : tensor["shape"].list()) bytes *= size.integer();
       sizes[tensor["name"].text()] = bytes;

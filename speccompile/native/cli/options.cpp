@@ -30,7 +30,7 @@ std::string see(const std::string& path) { return "see " + path + " --help"; }
 [[noreturn]] void refuse_unknown(const Command& command, const std::string& name) {
   std::vector<std::string> known = {kHelp.name};
   for (const Option& each : command) known.push_back(each.name);
-  const std::string nearest = name.rfind("--", 0) == 0 ? close_match(name, known) : "";
+  const std::string nearest = starts_with(name, "--") ? close_match(name, known) : "";
   throw Error(Kind::kUsage, "No such option " + python_repr(name) + ".",
               nearest.empty() ? see(path_of(command)) : "did you mean " + nearest + "?");
 }
@@ -41,12 +41,10 @@ std::string see(const std::string& path) { return "see " + path + " --help"; }
 
 // Return the problem of a word that is none of `words`, which have bars between them; "" for none.
 std::string unlike_choices(const std::string& text, const std::string& words) {
-  std::string known;
-  for (const std::string& word : split(words, '|')) {
-    if (word == text) return "";
-    known += (known.empty() ? "" : ", ") + python_repr(word);
-  }
-  return python_repr(text) + (words.find('|') == std::string::npos ? " is not " : " is not one of ") + known + ".";
+  const std::vector<std::string> choices = split(words, '|');
+  if (std::find(choices.begin(), choices.end(), text) != choices.end()) return "";
+  return python_repr(text) + (choices.size() == 1 ? " is not " : " is not one of ") +
+         comma_separated(choices, [](const std::string& each) { return python_repr(each); }) + ".";
 }
 
 std::string unreadable(const std::string& path) {
@@ -116,7 +114,7 @@ const Option* Arguments::take(const Command& command, const std::string& word, s
   const std::string name = word.substr(0, equals);
   const Option* option = named(command, name);
   if (!option) {
-    if (word.rfind("--", 0) == 0) refuse_unknown(command, name);
+    if (starts_with(word, "--")) refuse_unknown(command, name);
     return take_letters(command, word, left, typed);
   }
   typed = name;

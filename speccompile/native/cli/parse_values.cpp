@@ -3,20 +3,17 @@
 #include <charconv>
 #include <limits>
 
+#include "../words.h"
 #include "options.h"
 
 namespace spc::cli {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-// Without blanks around it, a sign in front and underscores between digits; "" for what Python reads as no number.
-std::string plain_number(std::string_view text, bool& is_negative) {
-  constexpr std::string_view kBlanks = " \t\n\r\v\f";
-  const size_t first = std::min(text.find_first_not_of(kBlanks), text.size());
-  text = text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
-  is_negative = !text.empty() && text[0] == '-';
-  if (!text.empty() && (text[0] == '-' || text[0] == '+')) text.remove_prefix(1);
+// Return a number without blanks around it, a sign in front and underscores between digits; "" for what Python reads as no number.
+std::string plain_number(std::string_view given, bool& is_negative) {
+  std::string text = trimmed(given);
+  is_negative = starts_with(text, "-");
+  if (is_negative || starts_with(text, "+")) text.erase(0, 1);
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '_')

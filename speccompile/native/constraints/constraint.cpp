@@ -6,6 +6,7 @@
 
 #include "../errors.h"
 #include "../files.h"
+#include "../words.h"
 #include "lark.h"
 #include "regex.h"
 #include "schema_grammar.h"
@@ -104,12 +105,15 @@ std::shared_ptr<const Tokens> Compiler::tokens() const {
   return tokens_;
 }
 
+void check_kind(const std::string& kind) {
+  if (std::find(std::begin(constraint_kind::kAll), std::end(constraint_kind::kAll), kind) != std::end(constraint_kind::kAll)) return;
+  const std::string known = comma_separated(constraint_kind::kAll);
+  throw Error(Kind::kUsage, "constraint: received the kind " + python_repr(kind) + ", expected one of " + known, "give one of them");
+}
+
 std::shared_ptr<const Constraint> Compiler::compile(const std::string& kind, const Json& text, const SizeLimit& most) const {
   const std::shared_ptr<const Tokens> known = tokens();
-  std::string kinds;
-  for (const char* const each : constraint_kind::kAll) kinds += (kinds.empty() ? "" : ", ") + std::string(each);
-  if (std::find(std::begin(constraint_kind::kAll), std::end(constraint_kind::kAll), kind) == std::end(constraint_kind::kAll))
-    throw Error(Kind::kUsage, "constraint: received the kind " + python_repr(kind) + ", expected one of " + kinds, "give one of them");
+  check_kind(kind);
   const auto size = static_cast<int64_t>((text.is_text() ? text.text() : text.dump()).size());
   if (size > most.bytes)
     throw Error(Kind::kUsage, "received a constraint of " + std::to_string(size) + " bytes, expected at most " + std::to_string(most.bytes) + ": the limit grammar_bytes",

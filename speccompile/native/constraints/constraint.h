@@ -16,6 +16,9 @@ namespace spc::constraints {
 
 constexpr char kSimpler[] = "ask for a simpler form, or give Bundle.constraint other limits, in Python";
 
+// Throw Error(kUsage) for a kind that is none of constraint_kind::kAll.
+void check_kind(const std::string& kind);
+
 // Limit of the size of a constraint's text, or of its JSON. hint: of the error about one that exceeds it.
 struct SizeLimit {
   int64_t bytes = 64 * 1024;

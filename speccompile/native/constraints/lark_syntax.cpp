@@ -35,27 +35,29 @@ class Reader {
  private:
   bool is(Word::Kind kind) const { return at_ < words_.size() && words_[at_].kind == kind; }
   bool is_sign(std::string_view text) const { return is(Word::Kind::kSign) && words_[at_].text == text; }
+  // Pass the next word if it is of this kind, or is this sign. Return whether it is.
   bool next(Word::Kind kind) { return is(kind) && ++at_; }
   bool next_sign(std::string_view text) { return is_sign(text) && ++at_; }
+  [[noreturn]] void refuse(const std::string& expected) const {
+    throw Refused{"expected " + expected + (at_ < words_.size() ? ", received " + python_repr(words_[at_].text) : "")};
+  }
+  // Pass the next word and return its text. Throws Refused unless it is of this kind.
   std::string take(Word::Kind kind, const char* expected) {
-    if (!is(kind)) throw Refused{"expected " + std::string(expected) + (at_ < words_.size() ? ", received " + python_repr(words_[at_].text) : "")};
+    if (!is(kind)) refuse(expected);
     return words_[at_++].text;
   }
   void take_sign(const char* text) {
-    if (!next_sign(text)) throw Refused{"expected " + std::string(text) + (at_ < words_.size() ? ", received " + python_repr(words_[at_].text) : "")};
+    if (!next_sign(text)) refuse(text);
   }
 
   void item() {
-    if (is_sign("%ignore")) {
-      ++at_;
+    if (next_sign("%ignore"))
       found_.ignored.push_back(options(0));
-    } else if (is_sign("%import")) {
-      ++at_;
+    else if (next_sign("%import"))
       import();
-    } else {
+    else
       definition();
-    }
-    if (at_ < words_.size() && !next(Word::Kind::kNewline)) throw Refused{"expected the end of the line, received " + python_repr(words_[at_].text)};
+    if (at_ < words_.size() && !next(Word::Kind::kNewline)) refuse("the end of the line");
   }
 
   void definition() {
@@ -102,7 +104,7 @@ class Reader {
     return found;
   }
 
-  // | may stand at the beginning of the next line.
+  // Pass a |, which may stand at the beginning of the next line. Return whether there is one.
   bool next_option() {
     const size_t before = at_;
     next(Word::Kind::kNewline);
@@ -182,12 +184,15 @@ class Reader {
       take_sign("}");
       term.repeats = {least, most};
     }
-    if (term.repeats && (term.repeats->second < term.repeats->first || !term.repeats->second)) throw Refused{"a repetition that is none"};
+    if (!term.repeats) return;
+    const auto [least, most] = *term.repeats;
+    if (most < least || !most) throw Refused{"a repetition of no times, or of fewer at most than at least"};
   }
 
   size_t number() {
     const std::string text = take(Word::Kind::kNumber, "a number");
-    if (text.size() > 6 || text.find_first_not_of("0123456789") != std::string::npos) throw Refused{"a repetition of " + text};
+    if (text.size() > 6 || text.find_first_not_of("0123456789") != std::string::npos)
+      throw Refused{"a repetition of " + text + ", expected a number of up to six digits"};
     return std::stoul(text);
   }
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "../words.h"
 #include "regex.h"
 
 namespace spc::constraints {
@@ -16,7 +17,6 @@ constexpr std::array<const char*, 22> kSigns = {"%ignore", "%import", "->", ".."
 
 bool is_small(char c) { return c >= 'a' && c <= 'z'; }
 bool is_large(char c) { return c >= 'A' && c <= 'Z'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 class Words {
  public:

@@ -1,4 +1,4 @@
-// Regular expressions as Rust's regex-syntax reads them, without looks, which llguidance lacks as well.
+// Regular expressions as Rust's regex-syntax reads them, without lookaround assertions, which llguidance lacks as well.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace spc::constraints {
 
-// A constraint is none, or has something that this engine lacks: why.
+// Reason why a constraint is invalid, or has something that this engine lacks.
 struct Refused {
   std::string why;
 };

@@ -148,7 +148,8 @@ class Reader : RegexClasses {
     least = number();
     most = least;
     if (next(",")) most = more() && source_[at_] == '}' ? kUnlimited : number();
-    if (!next("}") || most < least) throw Refused{"a repetition that is none"};
+    if (!next("}")) throw Refused{"a repetition without }"};
+    if (most < least) throw Refused{"a repetition of fewer times at most than at least"};
   }
 
   uint32_t number() {

@@ -22,7 +22,7 @@ struct RegexNode {
 // Refused.
 RegexNode read_regex_tree(std::string_view source, bool ascii);
 
-// Reads escapes and classes. at: where in the source to go on.
+// Reader of escapes and classes, which stands at `at_` in the source.
 class RegexClasses {
  public:
   RegexClasses(std::string_view source, bool ascii) : source_(source), ascii_(ascii) {}
@@ -31,11 +31,11 @@ class RegexClasses {
   bool more() const { return at_ < source_.size(); }
   bool next(std::string_view text);
   uint32_t character();
-  // The class behind [.
+  // Return the class behind [.
   unicode::Set brackets(bool caseless, int depth);
   // Return the set of a backslash and its letter: \d, \p{..}; empty for others.
   unicode::Set escaped_set();
-  // The character of an escape, behind the backslash.
+  // Return the character of an escape, behind the backslash.
   uint32_t escaped_character();
 
   const std::string_view source_;

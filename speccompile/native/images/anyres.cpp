@@ -14,8 +14,6 @@ namespace {
 
 constexpr double kMost = 1.1;  // side of the grid of rows, in units of the largest one that stays as it is
 
-double real(int64_t number) { return static_cast<double>(number); }
-
 // int(round(number, 7)) of Python, which rounds the decimal digits.
 int64_t rounded(double number) {
   char text[64];

@@ -7,14 +7,13 @@
 
 #include "../errors.h"
 #include "../files.h"
+#include "../words.h"
 #include "reader.h"
 
 namespace spc::images {
 namespace {
 
 constexpr const char* kFormats = "give a whole file in one of the formats PNG, JPEG, PPM, or convert it to one";
-
-bool begins_with(std::string_view data, std::string_view begin) { return data.substr(0, begin.size()) == begin; }
 
 // Return whether a file is a video (runtime/images/decode.py): MP4 and QuickTime, but for pictures in their container, Matroska, or AVI.
 bool is_video(std::string_view data) {
@@ -79,9 +78,9 @@ std::shared_ptr<const Pixels> decode(std::string_view data, const std::string& w
     throw Error(Kind::kPrompt, where + ": received " + std::to_string(data.size()) + " bytes, expected at most " + std::to_string(kMostPictureBytes), "give a smaller picture");
   if (data.empty()) throw Error(Kind::kPrompt, where + ": received an empty file, expected a picture", kFormats);
   if (is_video(data)) throw Error(Kind::kPrompt, where + ": received a video, expected one picture", "save the pictures that you mean");
-  if (begins_with(data, "P6") || begins_with(data, "P5")) return std::make_shared<const Pixels>(decode_pnm(data, where));
-  if (begins_with(data, "\x89PNG\r\n\x1a\n")) return std::make_shared<const Pixels>(decode_png(data, where));
-  if (begins_with(data, "\xFF\xD8\xFF")) return std::make_shared<const Pixels>(decode_jpeg(data, where));
+  if (starts_with(data, "P6") || starts_with(data, "P5")) return std::make_shared<const Pixels>(decode_pnm(data, where));
+  if (starts_with(data, "\x89PNG\r\n\x1a\n")) return std::make_shared<const Pixels>(decode_png(data, where));
+  if (starts_with(data, "\xFF\xD8\xFF")) return std::make_shared<const Pixels>(decode_jpeg(data, where));
   refuse_damaged(where, "it is none of PNG, JPEG and PPM (P6, P5), which the runtime in C++ has");
 }
 
@@ -98,8 +97,8 @@ std::shared_ptr<const Pixels> read_picture(const std::string& path, const std::s
 
 int orientation_of(std::string_view exif) {
   constexpr size_t kTiff = 42, kShort = 3, kLong = 4;
-  const bool is_little = begins_with(exif, "II");
-  if (!is_little && !begins_with(exif, "MM")) return 0;
+  const bool is_little = starts_with(exif, "II");
+  if (!is_little && !starts_with(exif, "MM")) return 0;
   const auto number = [&](size_t at, size_t bytes) -> size_t {
     size_t found = 0;
     if (at > exif.size() || exif.size() - at < bytes) return 0;
@@ -121,9 +120,9 @@ int xmp_orientation_of(std::string_view packet) {
   constexpr std::string_view kName = "tiff:Orientation";
   for (size_t at = packet.find(kName); at != std::string_view::npos; at = packet.find(kName, at + 1)) {
     std::string_view value = packet.substr(at + kName.size(), 3);
-    if (begins_with(value, "=\""))
+    if (starts_with(value, "=\""))
       value.remove_prefix(2);
-    else if (begins_with(value, ">"))
+    else if (starts_with(value, ">"))
       value.remove_prefix(1);
     else
       continue;

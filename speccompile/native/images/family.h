@@ -12,6 +12,10 @@
 
 namespace spc::images {
 
+// Casts with short names, for formulas of sizes that mix whole numbers and real ones.
+inline double real(int64_t number) { return static_cast<double>(number); }
+inline int64_t whole(double number) { return static_cast<int64_t>(number); }
+
 // Parts of a picture: rows and columns of them, and the whole picture if `whole`. height, width: of the picture, where the number
 // of its rows depends on them as well.
 struct Grid {

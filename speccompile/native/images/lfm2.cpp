@@ -9,9 +9,6 @@
 namespace spc::images {
 namespace {
 
-double real(int64_t number) { return static_cast<double>(number); }
-int64_t whole(double number) { return static_cast<int64_t>(number); }
-
 // Return the weights of a table's entries along one axis for each patch, float32 [patches, side]: bilinear, with as many entries as a
 // patch covers. size: number of patches along the axis.
 EncoderInput stretched(const char* name, const std::vector<int64_t>& places, size_t axis, int64_t size, int64_t side) {

@@ -12,9 +12,6 @@ namespace {
 constexpr int64_t kLowRows = 70;  // least budget of rows of Gemma 4
 constexpr int64_t kMostArea = int64_t{1} << 28;
 
-double real(int64_t number) { return static_cast<double>(number); }
-int64_t whole(double number) { return static_cast<int64_t>(number); }
-
 // Return the four entries of a square table of positions around each patch, and their weights, int64 and float32 [patches, 4]. The
 // table is stretched over the picture, corner to corner.
 std::pair<EncoderInput, EncoderInput> near(const std::vector<int64_t>& places, int64_t rows, int64_t columns, int64_t side) {

@@ -1,4 +1,5 @@
 // PNG by libpng, which is loaded when the first such file comes.
+#include "../byte_order.h"
 #include "decode.h"
 #include "library.h"
 #include "reader.h"
@@ -44,18 +45,19 @@ struct Libpng {
   SPC_FUNCTION(png_get_rowbytes);
 };
 
-// Bytes that are read, and the message of the error that ended it.
+// State of one decoding that libpng's callbacks see. unread: bytes that libpng has not read yet; problem: message of the error that
+// ended it.
 struct Reading {
-  std::string_view left;
+  std::string_view unread;
   char problem[160];
 };
 
 void read_bytes(png_structp png, png_bytep to, size_t size) {
   const Libpng& lib = Libpng::get();
   auto& reading = *static_cast<Reading*>(lib.png_get_io_ptr(png));
-  if (reading.left.size() < size) lib.png_error(png, "the file is truncated");
-  std::memcpy(to, reading.left.data(), size);
-  reading.left.remove_prefix(size);
+  if (reading.unread.size() < size) lib.png_error(png, "the file is truncated");
+  std::memcpy(to, reading.unread.data(), size);
+  reading.unread.remove_prefix(size);
 }
 
 void fail(png_structp png, png_const_charp message) {
@@ -67,8 +69,8 @@ void fail(png_structp png, png_const_charp message) {
 
 void ignore(png_structp, png_const_charp) {}
 
-// Decode into `pixels`, RGBA, of a size that was checked. Returns false where libpng has found an error, after which no object of C++
-// is left behind: it jumps.
+// Decode into `pixels`, RGBA, of a size that was checked. Return false where libpng has found an error. Errors jump here (setjmp),
+// so that this function must have no object with a destructor.
 bool read_rgba(Reading& reading, size_t line, size_t height, uint8_t* pixels) {
   const Libpng& lib = Libpng::get();
   png_structp png = lib.png_create_read_struct(PNG_LIBPNG_VER_STRING, &reading, fail, ignore);
@@ -100,7 +102,7 @@ bool read_rgba(Reading& reading, size_t line, size_t height, uint8_t* pixels) {
   return true;
 }
 
-// A pixel laid on white, in Pillow's integers (alpha_composite).
+// Return a channel composited on white, in the integers of Pillow's alpha_composite.
 uint8_t on_white(uint32_t value, uint32_t alpha) {
   const uint32_t share = alpha * (255 << 7) / 255, sum = value * share + 255 * ((255 << 7) - share) + (0x80 << 7);
   return static_cast<uint8_t>((((sum >> 8) + sum) >> 8) >> 7);
@@ -108,17 +110,11 @@ uint8_t on_white(uint32_t value, uint32_t alpha) {
 
 constexpr std::string_view kXmp("XML:com.adobe.xmp\0\0", 19);  // text that is not compressed
 
-uint32_t big_endian(std::string_view data, size_t at) {
-  uint32_t found = 0;
-  for (size_t i = 0; i < 4; ++i) found = found << 8 | static_cast<uint8_t>(data[at + i]);
-  return found;
-}
-
 // Call `take` with type and content of each chunk.
 template <class Take>
 void for_each_chunk(std::string_view data, const Take& take) {
   for (size_t at = 8; at + 12 <= data.size();) {
-    const size_t size = big_endian(data, at);
+    const size_t size = big_endian_32(data, at);
     if (size > data.size() - at - 12) return;
     take(data.substr(at + 4, 4), data.substr(at + 8, size));
     at += size + 12;
@@ -129,13 +125,13 @@ void for_each_chunk(std::string_view data, const Take& take) {
 
 Pixels decode_png(std::string_view data, const std::string& where) {
   if (data.size() < 33 || data.substr(12, 4) != "IHDR") refuse_damaged(where, "it has no header");
-  const uint32_t width = big_endian(data, 16), height = big_endian(data, 20);
+  const uint32_t width = big_endian_32(data, 16), height = big_endian_32(data, 20);
   check_size(width, height, where);
   int orientation = 0, in_xmp = 0;
   for_each_chunk(data, [&](std::string_view type, std::string_view content) {
     if (type == "eXIf") orientation = orientation_of(content);
     if (type == "iTXt" && content.substr(0, kXmp.size()) == kXmp) in_xmp = xmp_orientation_of(content);
-    const uint32_t frames = type == "acTL" && content.size() >= 4 ? big_endian(content, 0) : 1;
+    const uint32_t frames = type == "acTL" && content.size() >= 4 ? big_endian_32(content, 0) : 1;
     if (frames > 1)
       throw Error(Kind::kPrompt, where + ": received an animation of " + std::to_string(frames) + " pictures, expected one picture", "save the picture that you mean");
   });

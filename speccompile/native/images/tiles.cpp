@@ -11,7 +11,6 @@ namespace {
 
 constexpr int64_t kMostTiles = 1024;
 
-double real(int64_t number) { return static_cast<double>(number); }
 int64_t cut_off(double number) { return static_cast<int64_t>(number); }
 int64_t multiple(double number, int64_t side) { return static_cast<int64_t>(std::ceil(number / real(side))) * side; }
 

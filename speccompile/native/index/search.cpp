@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../byte_order.h"
 #include "../errors.h"
 #include "files.h"
 
@@ -9,16 +10,6 @@ namespace spc {
 namespace {
 
 constexpr size_t kBytes = static_cast<size_t>(kTokenBytes);
-
-uint32_t byte_of(std::string_view bytes, size_t at) { return static_cast<unsigned char>(bytes[at]); }
-
-uint32_t big_endian(std::string_view bytes, size_t at) {
-  return byte_of(bytes, at) << 24 | byte_of(bytes, at + 1) << 16 | byte_of(bytes, at + 2) << 8 | byte_of(bytes, at + 3);
-}
-
-uint32_t little_endian(std::string_view bytes, size_t at) {
-  return byte_of(bytes, at + 3) << 24 | byte_of(bytes, at + 2) << 16 | byte_of(bytes, at + 1) << 8 | byte_of(bytes, at);
-}
 
 std::string as_bytes(const std::vector<int64_t>& text, size_t from) {
   std::string bytes;
@@ -57,7 +48,7 @@ size_t Match::count() const {
 Chunk::Chunk(const std::string& tokens, const std::string& suffixes)
     : tokens_(std::make_unique<const MappedFile>(tokens)), suffixes_(std::make_unique<const MappedFile>(suffixes)) {}
 
-size_t Chunk::start(size_t place) const { return little_endian(suffixes_->bytes(), kBytes * place); }
+size_t Chunk::start(size_t place) const { return little_endian_32(suffixes_->bytes(), kBytes * place); }
 
 // The first bytes of a suffix; none of one that begins where no token is, in a file that was changed.
 std::string_view Chunk::head(size_t place, size_t size) const {
@@ -85,7 +76,7 @@ TokenRow Chunk::following(size_t place, size_t skip, size_t depth) const {
   const std::string_view tokens = tokens_->bytes();
   TokenRow row;
   for (size_t at = start(place) + skip; row.size() < depth && at < tokens.size() / kBytes; ++at) {
-    const uint32_t token = big_endian(tokens, kBytes * at);
+    const uint32_t token = big_endian_32(tokens, kBytes * at);
     if (token == kSeparator) break;
     row.push_back(token);
   }

@@ -15,13 +15,13 @@ namespace spc {
 
 using TokenRow = std::vector<uint32_t>;
 
-// Places of a suffix array, from `first` to before `last`.
+// Range of places in a suffix array, from `first` to before `last`.
 struct Places {
   size_t first = 0, last = 0;
   size_t count() const { return last - first; }
 };
 
-// The end of a text that occurs: its tokens, and where, chunk by chunk, in the suffix array.
+// Last tokens of a text that occur in the corpus. length: their number; places: of the occurrences, in each chunk's suffix array.
 struct Match {
   size_t length = 0;
   std::vector<Places> places;
@@ -29,7 +29,7 @@ struct Match {
   size_t count() const;
 };
 
-// Tokens and their suffix array.
+// Part of a corpus: tokens and their suffix array.
 class Chunk {
  public:
   // Throws FileError.
@@ -37,7 +37,7 @@ class Chunk {
 
   // Return the places whose suffixes begin with the pattern, which is tokens in big-endian bytes.
   Places places(std::string_view pattern) const;
-  // The tokens, at most `depth`, from `skip` behind the suffix at a place on, up to the end of the document or the chunk.
+  // Return at most `depth` tokens from the suffix at a place, after its first `skip` ones, up to the end of the document or the chunk.
   TokenRow following(size_t place, size_t skip, size_t depth) const;
 
  private:
@@ -47,20 +47,20 @@ class Chunk {
   std::unique_ptr<const MappedFile> tokens_, suffixes_;
 };
 
-// An index, opened. Its files are read as they are needed; for any thread.
+// Opened index. Its files are mapped, and read as they are needed. Any thread may use it.
 class Index {
  public:
   // Throws Error(kBundle).
   explicit Index(const std::string& folder);
 
-  // The longest end of the text, of `fewest` to `most` tokens, that occurs in the corpus; none where none does.
+  // Return the most last tokens of the text, of `fewest` to `most`, that occur in the corpus; none where the fewest do not.
   //
-  // An end occurs wherever a longer one does: so the length is searched for by halves too.
+  // Fewer last tokens occur wherever more do: the number is found by binary search too.
   std::optional<Match> longest(const std::vector<int64_t>& text, size_t fewest, size_t most) const;
-  // The tokens, at most `depth`, that follow at the occurrences: at all, or at so many, spread evenly.
+  // Return the tokens, at most `depth`, that follow the match where it occurs, up to the end of the document.
   //
-  // Return continuations. Of n occurrences, in the order of the chunks and of their suffix arrays, those are taken with the numbers
-  // i * n / occurrences, for i from 0 on. What follows ends with its document.
+  // occurrences: at most so many are taken, spread evenly. Of n, in the order of the chunks and of their suffix arrays, these are the
+  // numbers i * n / occurrences, for i from 0 on.
   std::vector<TokenRow> continuations(const Match& match, size_t occurrences, size_t depth) const;
 
  private:

@@ -8,7 +8,7 @@ struct SineCosine {
 };
 
 // x = n pi / 2 + r by three parts of pi / 2 (Cody and Waite), then the polynomials of fdlibm (Sun Microsystems 1993), whose
-// errors lie far below what a float can tell. For |x| < 2^20 pi / 2; beyond, and for what is no number, no number.
+// errors lie far below the precision of float32. For |x| < 2^20 pi / 2; larger angles and NaN give NaN.
 inline SineCosine sine_cosine(float angle) {
   constexpr double kFirst = 1.57079632673412561417, kSecond = 6.07710050630396597660e-11, kThird = 2.02226624879595063154e-21;
   constexpr double kLargest = 1647099.0;

@@ -1,23 +1,23 @@
-// Functions of a path, over a range of rows, of tiles of columns, of units of attention, or of heads, which threads share.
+// Kernels of a code path. Each works on a range of rows, tiles of columns, units of attention, or heads: threads share them.
 //
-// Whatever the range, the rows beside a row, the path and the number of threads: a number is made by the same operations
-// in the same order, so its bits are the same.
+// A number is computed by the same operations in the same order whatever the path, the range, the other rows and the number
+// of threads, so that its bits are the same.
 #pragma once
 
 #include <cstdint>
 
 namespace speccompile {
 
-constexpr int64_t kTile = 16;  // columns that lie side by side in a weight; a last tile is filled up
+constexpr int64_t kTile = 16;  // columns that lie side by side in a weight; the last tile is filled up
 
-constexpr int64_t kTilesTogether = 4;  // of a weight that stay in the cache while many rows of x pass by
+constexpr int64_t kTilesTogether = 4;  // of a weight: they stay in the processor's cache while many rows of x are multiplied
 
-constexpr float kHidden = -1e30f;  // a score that must not be seen: step/ops.py, HIDDEN
+constexpr float kHidden = -1e30f;  // score of a row that a token must not see: step/ops.py, HIDDEN
 
 static inline int64_t tiles(int64_t columns) { return (columns + kTile - 1) / kTile; }
 
 // Rows in eight bits: numbers [rows, depth]; scales and sums, of a block's numbers, [depth / block, rows]. Rows that hold
-// an infinity or what is no number have the scale NaN in every block.
+// an infinity or a NaN have the scale NaN in every block.
 struct QuantizedRows {
   int64_t rows, depth, block;  // depth is filled up with zeros to a multiple of block, rows of more than 8 to one of 16
   int8_t* numbers;
@@ -70,11 +70,7 @@ struct BlockProduct {
   Output out;
 };
 
-// Attention over [committed rows | in-step rows]: step/ops.py, attend. query [B, T, N, D], key_rows [B, G, R, D],
-// value_rows [B, G, R, E], key_cache [B, G, S, D], value_cache [B, G, S, E], length [B], positions [B, T], bias
-// [B, 1, T, R], context [B, T, N, E]; sinks [N]: scores that join the softmax and belong to no row, or null. Latent: a key is
-// the two rows one behind the other, its value the first of them; query [B, T, N, D + E], context [B, T, N, D]. A unit is a few tokens of a row of the batch, of one
-// group of query heads. Rows and caches are floats, or codes with a scale for each row of a group.
+// Rows and caches of quantized attention: int8 codes, with a scale for each row of a group of heads.
 struct Codes {
   const int8_t *key_rows, *value_rows, *key_cache, *value_cache;
   const float *key_row_scales, *value_row_scales, *key_scales, *value_scales;  // [B, G, R], [B, G, S]; of Nibbles two a row
@@ -87,6 +83,11 @@ struct Nibbles {
   uint8_t pair;
 };
 
+// Attention over [committed rows | in-step rows]: step/ops.py, attend. query [B, T, N, D], key_rows [B, G, R, D],
+// value_rows [B, G, R, E], key_cache [B, G, S, D], value_cache [B, G, S, E], length [B], positions [B, T], bias
+// [B, 1, T, R], context [B, T, N, E]; sinks [N]: scores that join the softmax and belong to no row, or null. Latent (MLA): a
+// key is the two rows one behind the other, its value the first of them; query [B, T, N, D + E], context [B, T, N, D].
+// A unit is a few tokens of a row of the batch, of one group of query heads.
 struct Attention {
   const float *query, *key_rows, *value_rows, *key_cache, *value_cache, *bias;
   const int64_t *length, *positions;
@@ -122,8 +123,8 @@ constexpr int64_t kTokensTogether = 64;  // at most
 
 static inline int64_t attention_query_width(const Attention& a) { return a.key_width + (a.is_latent ? a.value_width : 0); }
 
-// Tokens of a unit, whose queries read each row together. The more query heads share the row, the fewer tokens. Of a prompt's many, more:
-// there are units enough for all threads, and what is done to a row once counts less.
+// Return the number of tokens in a unit, whose queries read each row together. It is smaller where more query heads share a row. It is
+// larger for a prompt: there are units enough for all threads, and more tokens share the cost of reading a row.
 static inline int64_t attention_tokens(const Attention& a) {
   const int64_t shared = a.heads / a.groups;
   const int64_t most = a.tokens < kTokensTogether ? kTokensTogether / 2 : kTokensTogether;
@@ -153,7 +154,7 @@ struct Heads {
   int64_t batch, tokens, heads, groups, key_width, value_width, turned;
   int64_t query_stride, key_stride, value_stride;
   float epsilon;
-  bool interleaved;  // neighbours are turned into each other, not halves
+  bool interleaved;  // neighbouring columns are pairs, not columns of both halves
 };
 
 // A causal convolution. y [B, T, C] = the sum over `depth` rows, the row's own the last, of row times weight

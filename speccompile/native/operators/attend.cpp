@@ -9,10 +9,6 @@
 namespace speccompile {
 namespace {
 
-void expect(bool holds, const char* what, const Shape& received) {
-  if (!holds) throw OperatorError(std::string(what) + ": received the shape " + describe(received) + ", which does not fit the others");
-}
-
 constexpr int64_t kTokensApart = 4;  // of which a thread makes the heads
 
 constexpr int64_t kRowsApart = 64;  // that a thread encodes

@@ -11,10 +11,6 @@ namespace {
 constexpr int64_t kNumbersApart = 1 << 15;  // less is not worth another thread
 constexpr int64_t kLanes = 16;              // partial sums, the same number on every processor
 
-void expect(bool holds, const char* what, const Shape& received) {
-  if (!holds) throw OperatorError(std::string(what) + ": received the shape " + describe(received) + ", which does not fit the others");
-}
-
 float dot(const float* x, const float* a, int64_t count) {
   float sums[kLanes] = {};
   int64_t k = 0;

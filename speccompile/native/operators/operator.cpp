@@ -19,6 +19,10 @@ std::string describe(const Shape& shape) {
   return text + "]";
 }
 
+void expect(bool fits, const char* name, const Shape& received) {
+  if (!fits) throw OperatorError(std::string(name) + ": received the shape " + describe(received) + ", which does not fit the others");
+}
+
 void check(const OrtApi* api, OrtStatus* status) {
   if (!status) return;
   ort::ReleaseStatus(api, status);
@@ -29,13 +33,15 @@ namespace {
 
 std::atomic<const OrtApi*> lends_sizes{nullptr};
 
+// Read the type and shape of a tensor from the view of them that ONNX Runtime lends.
 void read_lent(const OrtApi* api, const OrtValue* value, int& type, Shape& shape) {
   const int64_t* sizes = nullptr;
   check(api, ort::GetTensorElementTypeAndShapeDataReference(api, value, &type, &sizes, &shape.rank));
   std::copy_n(sizes, std::min(shape.rank, std::size(shape.sizes)), shape.sizes);
 }
 
-void read_described(const OrtApi* api, const OrtValue* value, int& type, Shape& shape) {
+// Read the same from a description that ONNX Runtime allocates.
+void read_allocated(const OrtApi* api, const OrtValue* value, int& type, Shape& shape) {
   OrtTensorTypeAndShapeInfo* info = nullptr;
   check(api, ort::GetTensorTypeAndShape(api, value, &info));
   OrtStatus* status = ort::GetTensorElementType(api, info, &type);
@@ -56,7 +62,7 @@ void set_version(const OrtApi* api, const char* version) {
 Tensor::Tensor(const OrtApi* api, const OrtValue* value) {
   void* data = nullptr;
   check(api, ort::GetTensorMutableData(api, value, &data));
-  (api == lends_sizes.load(std::memory_order_relaxed) ? read_lent : read_described)(api, value, type_, shape_);
+  (api == lends_sizes.load(std::memory_order_relaxed) ? read_lent : read_allocated)(api, value, type_, shape_);
   if (shape_.rank > std::size(shape_.sizes)) throw OperatorError("received a tensor of more than 8 axes");
   data_ = data;
 }

@@ -46,6 +46,9 @@ class OperatorError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Throw OperatorError for the shape of an input that does not fit those of the others. name: the input's.
+void expect(bool fits, const char* name, const Shape& received);
+
 // Throws where ONNX Runtime itself refuses something.
 void check(const OrtApi* api, OrtStatus* status);
 

@@ -8,12 +8,9 @@
 namespace speccompile {
 namespace {
 
-constexpr int64_t kNumbersApart = 1 << 14;  // less is not worth another thread
+constexpr int64_t kNumbersApart = 1 << 14;  // of a thread, at least: fewer are not worth another one
 
-void expect(bool holds, const char* what, const Shape& received) {
-  if (!holds) throw OperatorError(std::string(what) + ": received the shape " + describe(received) + ", which does not fit the others");
-}
-
+// Throw OperatorError unless there is a number of accepted tokens for each row of the batch, up to `tokens`.
 void expect_counts(const Tensor& count, int64_t batch, int64_t tokens) {
   expect(count.shape().count() == batch, "the count", count.shape());
   for (int64_t b = 0; b < batch; ++b) {
@@ -98,14 +95,14 @@ void Shift::compute(Context& context) const {
   float* updated = context.output<float>(0, s);
   const size_t row = static_cast<size_t>(x[3]) * sizeof(float);
   for (int64_t b = 0; b < x[0]; ++b) {
-    const float *old = state.data<float>() + b * s[2] * x[3], *own = rows.data<float>() + b * x[2] * x[3];
+    const float *old_rows = state.data<float>() + b * s[2] * x[3], *new_rows = rows.data<float>() + b * x[2] * x[3];
     const int64_t taken = count.data<int64_t>()[b];
     const bool has_begun = length.data<int64_t>()[b] > 0 || taken == 0;
-    for (int64_t i = 0; i < s[2]; ++i) {  // what moves up is read before it is written over
+    for (int64_t i = 0; i < s[2]; ++i) {  // upwards: `updated` may be `state`, whose rows are read before they are overwritten
       float* to = updated + (b * s[2] + i) * x[3];
       const int64_t from = i + taken;
-      if (from >= s[2]) std::memcpy(to, own + (from - s[2]) * x[3], row);
-      else if (has_begun) std::memmove(to, old + from * x[3], row);
+      if (from >= s[2]) std::memcpy(to, new_rows + (from - s[2]) * x[3], row);
+      else if (has_begun) std::memmove(to, old_rows + from * x[3], row);
       else std::memset(to, 0, row);
     }
   }

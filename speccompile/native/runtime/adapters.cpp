@@ -13,6 +13,7 @@
 #include "../files.h"
 #include "../json.h"
 #include "../words.h"
+#include "tensor_header.h"
 
 namespace spc {
 namespace {
@@ -142,12 +143,60 @@ Stored stored_of(const std::string& name, const Json& entry, std::string_view da
          "save the adapter again with peft");
 }
 
+// Return module -> number of the matrix -> what a file of safetensors holds of it, as views of the content.
+std::map<std::string, std::map<int, Stored>> modules_of(const std::string& content, const std::string& path) {
+  const uint64_t length = header_bytes(content);
+  if (content.size() < kDrafterStateLengthBytes || length > content.size() - kDrafterStateLengthBytes)
+    refuse(path, "a file of " + std::to_string(content.size()) + " bytes", "the whole header in the file", "copy or download the file again");
+  const std::string_view all = content, data = all.substr(kDrafterStateLengthBytes + length);
+  const Json header = object_of(all.substr(kDrafterStateLengthBytes, length), path);
+  std::map<std::string, std::map<int, Stored>> modules;
+  for (const auto& [name, entry] : header.object()) {
+    if (name == kDrafterStateMetadata) continue;
+    const int part = ends_with(name, end_of(0)) ? 0 : ends_with(name, end_of(1)) ? 1 : -1;
+    if (part < 0 || !starts_with(name, kAdapterNames)) refuse(path, "tensor '" + name + "'", "LoRA of linear layers", kMerge);
+    const size_t start = std::strlen(kAdapterNames);
+    modules[name.substr(start, name.size() - start - end_of(part).size())].emplace(part, stored_of(name, entry, data, path));
+  }
+  if (modules.empty()) refuse(path, "no tensors", "those of an adapter", "save the adapter again with peft");
+  return modules;
+}
+
+// Refuse two matrices that do not lead from a layer's input to its output. input, output: the layer's widths.
+void check_widths(const std::string& folder, const std::string& module, const Stored& a, const Stored& b, int64_t input, int64_t output) {
+  if (a.rows == b.width && a.rows >= 1 && a.width == input && b.rows == output) return;
+  refuse(folder, "a change of " + module + " from " + std::to_string(a.width) + " to " + std::to_string(b.rows) + " numbers",
+         std::to_string(input) + " to " + std::to_string(output) + ", as this bundle's target has", "give an adapter of this target");
+}
+
+// Return a matrix row by row.
+std::vector<float> floats_of(const Stored& matrix) {
+  std::vector<float> floats(static_cast<size_t>(matrix.rows * matrix.width));
+  for (size_t i = 0; i < floats.size(); ++i) floats[i] = number_at(matrix, i);
+  return floats;
+}
+
+// Return a matrix column by column, times a factor.
+std::vector<float> scaled_transpose_of(const Stored& matrix, float scale) {
+  std::vector<float> floats(static_cast<size_t>(matrix.rows * matrix.width));
+  for (int64_t row = 0; row < matrix.rows; ++row)
+    for (int64_t column = 0; column < matrix.width; ++column)
+      floats[static_cast<size_t>(column * matrix.rows + row)] = scale * number_at(matrix, static_cast<size_t>(row * matrix.width + column));
+  return floats;
+}
+
+void check_finite(const std::string& folder, const std::string& module, const std::vector<float>& numbers) {
+  if (std::all_of(numbers.begin(), numbers.end(), [](float number) { return std::isfinite(number); })) return;
+  refuse(folder, "numbers of " + module + " that are infinite or no numbers", "finite ones",
+         "the training has failed: take an earlier checkpoint");
+}
+
 }  // namespace
 
 Adapters::Adapters(Engine& engine, const std::vector<Graph>& graphs) : engine_(engine) {
   for (const Graph& graph : graphs)
     for (const Tensor& tensor : graph.inputs)
-      if (tensor.name.rfind(kAdapterPrefix, 0) == 0 && shapes_.emplace(tensor.name, tensor.concrete_shape({})).second) order_.push_back(tensor.name);
+      if (starts_with(tensor.name, kAdapterPrefix) && shapes_.emplace(tensor.name, tensor.concrete_shape({})).second) order_.push_back(tensor.name);
   if (shapes_.empty()) return;
   slots_ = shapes_.begin()->second[0] - 1;
   rank_ = shapes_.begin()->second[1];
@@ -205,47 +254,23 @@ Adapters::Matrices Adapters::read(const std::string& folder) const {
   const Json config = object_of(read_whole(config_path), config_path);
   check_config(config, config_path);
   const std::string content = read_whole(path);
-  uint64_t length = 0;
-  if (content.size() >= kDrafterStateLengthBytes) std::memcpy(&length, content.data(), kDrafterStateLengthBytes);
-  if (content.size() < kDrafterStateLengthBytes || length > content.size() - kDrafterStateLengthBytes)
-    refuse(path, "a file of " + std::to_string(content.size()) + " bytes", "the whole header in the file", "copy or download the file again");
-  const std::string_view all = content, data = all.substr(kDrafterStateLengthBytes + length);
-  const Json header = object_of(all.substr(kDrafterStateLengthBytes, length), path);
   Matrices found;
-  std::map<std::string, std::map<int, Stored>> modules;
-  for (const auto& [name, entry] : header.object()) {
-    if (name == kDrafterStateMetadata) continue;
-    const int part = ends_with(name, end_of(0)) ? 0 : ends_with(name, end_of(1)) ? 1 : -1;
-    if (part < 0 || name.rfind(kAdapterNames, 0) != 0) refuse(path, "tensor '" + name + "'", "LoRA of linear layers", kMerge);
-    const size_t start = std::strlen(kAdapterNames);
-    modules[name.substr(start, name.size() - start - end_of(part).size())].emplace(part, stored_of(name, entry, data, path));
-  }
-  if (modules.empty()) refuse(path, "no tensors", "those of an adapter", "save the adapter again with peft");
-  for (const auto& [module, parts] : modules) {
+  for (const auto& [module, parts] : modules_of(content, path)) {
     if (parts.size() != 2) refuse(path, "one matrix of " + module, std::string(kAdapterTensors[0]) + " and " + kAdapterTensors[1], "save the adapter again with peft");
     const Stored &a = parts.at(0), &b = parts.at(1);
     const auto left = shapes_.find(kAdapterPrefix + module + kAdapterParts[0]), right = shapes_.find(kAdapterPrefix + module + kAdapterParts[1]);
     if (left == shapes_.end() || right == shapes_.end())
       refuse(folder, "a change of " + module, "changes of the modules that the bundle has slots for", kBuild);
-    if (a.rows != b.width || a.rows < 1 || a.width != left->second[2] || b.rows != right->second[2])
-      refuse(folder, "a change of " + module + " from " + std::to_string(a.width) + " to " + std::to_string(b.rows) + " numbers",
-             std::to_string(left->second[2]) + " to " + std::to_string(right->second[2]) + ", as this bundle's target has",
-             "give an adapter of this target");
+    check_widths(folder, module, a, b, left->second[2], right->second[2]);
     if (a.rows > rank_)
       refuse(folder, "rank " + std::to_string(a.rows) + " for " + module, "at most " + std::to_string(rank_) + ", as the bundle has",
              "build the bundle with a larger adapters.rank");
     const double rank = static_cast<double>(a.rows), alpha = alpha_of(config, module, config_path);
     const float scale = static_cast<float>(alpha / (is_set(config[adapter_key::kUseRslora]) ? std::sqrt(rank) : rank));
-    Matrix rows(static_cast<size_t>(a.rows * a.width)), turned(static_cast<size_t>(b.rows * b.width));
-    for (size_t i = 0; i < rows.size(); ++i) rows[i] = number_at(a, i);
-    for (int64_t n = 0; n < b.rows; ++n)
-      for (int64_t j = 0; j < b.width; ++j) turned[static_cast<size_t>(j * b.rows + n)] = scale * number_at(b, static_cast<size_t>(n * b.width + j));
-    for (const Matrix* const each : {&rows, &turned})
-      if (!std::all_of(each->begin(), each->end(), [](float number) { return std::isfinite(number); }))
-        refuse(folder, "numbers of " + module + " that are infinite or no numbers", "finite ones",
-               "the training has failed: take an earlier checkpoint");
-    found[left->first] = std::move(rows);
-    found[right->first] = std::move(turned);
+    Matrix down = floats_of(a), up = scaled_transpose_of(b, scale);
+    for (const Matrix* const matrix : {&down, &up}) check_finite(folder, module, *matrix);
+    found[left->first] = std::move(down);
+    found[right->first] = std::move(up);
   }
   return found;
 }

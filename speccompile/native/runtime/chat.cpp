@@ -1,10 +1,12 @@
 #include "chat.h"
 
 #include <algorithm>
+#include <set>
 
 #include "../bundle/hashes.h"
 #include "../errors.h"
 #include "../text/jinja/render.h"
+#include "../words.h"
 
 namespace spc {
 namespace {
@@ -37,8 +39,8 @@ ChatTemplates::ChatTemplates(const Json& data, const std::string& path) {
     throw Error(Kind::kBundle, path + ": expected {\"template\": text, \"special_tokens\": {name: text}}, or \"templates\": {name: text}", kRebuild);
 }
 
-// The template of a conversation as transformers chooses it: by its name, `tool_use` with tools, else `default`. A tokenizer's only
-// template is always it.
+// Choose a template as transformers does: by its name, `tool_use` with tools, else `default`. A tokenizer's only template is the
+// default one.
 const std::string& ChatTemplates::chosen(const Json& variables) const {
   const Json all(templates_);
   const bool has_tools = !variables["tools"].is_null() && all.find(kToolTemplate);
@@ -47,17 +49,15 @@ const std::string& ChatTemplates::chosen(const Json& variables) const {
   const bool is_text = !asked || asked->is_null() || asked->is_text();
   for (const auto& [name, text] : templates_)
     if (is_text && name == wanted) return text.text();
-  std::vector<std::string> names;
-  for (const auto& each : templates_) names.push_back(each.first);
-  std::sort(names.begin(), names.end());
-  std::string known;
-  for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
-  throw Error(Kind::kPrompt, "this bundle's tokenizer has no chat template " + (is_text ? python_repr(wanted) : asked->repr()) + ", only " + known,
+  std::set<std::string> names;
+  for (const auto& [name, text] : templates_) names.insert(name);
+  const std::string received = is_text ? python_repr(wanted) : asked->repr();
+  throw Error(Kind::kPrompt, "this bundle's tokenizer has no chat template " + received + ", only " + comma_separated(names),
               "name one of them as chat_template among the template's variables");
 }
 
 std::string ChatTemplates::apply(const Json::List& messages, bool add_generation_prompt, const Json& variables) const {
-  if (!is_there()) throw Error(Kind::kPrompt, "this bundle's tokenizer has no chat template", "leave --chat out");
+  if (!has_templates()) throw Error(Kind::kPrompt, "this bundle's tokenizer has no chat template", "leave --chat out");
   const std::string& source = chosen(variables);
   try {
     jinja::Dict given;

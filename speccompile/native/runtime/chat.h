@@ -14,9 +14,9 @@ class ChatTemplates {
   ChatTemplates() = default;
   // Read a `tokenizer/chat.json`. Throws Error(kBundle) when it holds no template.
   explicit ChatTemplates(const std::string& path);
-  // The same of its content; path: for messages.
+  // Take the content of a `tokenizer/chat.json`. path: for messages.
   ChatTemplates(const Json& data, const std::string& path);
-  bool is_there() const { return !templates_.empty(); }
+  bool has_templates() const { return !templates_.empty(); }
 
   // Return the prompt for some messages, special tokens included: encode it without adding any. add_generation_prompt: end where
   // the model's answer begins. variables: an object of further ones, such as enable_thinking; of named templates `chat_template`

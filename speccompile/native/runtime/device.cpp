@@ -4,23 +4,24 @@
 #include <cstring>
 
 #include "../errors.h"
+#include "../words.h"
 
 namespace spc {
 namespace {
 
-bool stays(const Tensor& tensor) { return tensor.role == role::kState || tensor.role == role::kLink; }
+bool stays_on_device(const Tensor& tensor) { return tensor.role == role::kState || tensor.role == role::kLink; }
 
-bool varies(const Tensor& tensor) {
+bool has_named_width(const Tensor& tensor) {
   return std::any_of(tensor.shape.begin(), tensor.shape.end(), [](const Dimension& each) { return !each.width.empty(); });
 }
 
 }  // namespace
 
 std::string Binding::widths() const {
-  std::string shapes;
+  std::vector<std::string> shapes;
   for (const BoundTensor& each : inputs)
-    if (varies(*each.tensor)) shapes += (shapes.empty() ? "" : ", ") + each.tensor->name + " " + list_of(each.shape).repr();
-  return graph + " at " + (shapes.empty() ? "its only shape" : shapes);
+    if (has_named_width(*each.tensor)) shapes.push_back(each.tensor->name + " " + list_of(each.shape).repr());
+  return graph + " at " + (shapes.empty() ? "its only shape" : joined(shapes));
 }
 
 DeviceEngine::DeviceEngine(std::shared_ptr<Device> device, EngineEntry entry)
@@ -28,7 +29,7 @@ DeviceEngine::DeviceEngine(std::shared_ptr<Device> device, EngineEntry entry)
   for (const Graph& graph : entry_.graphs)
     for (const std::vector<Tensor>* tensors : {&graph.inputs, &graph.outputs})
       for (const Tensor& tensor : *tensors)
-        if (stays(tensor)) device_only_.insert(tensor.buffer);
+        if (stays_on_device(tensor)) device_only_.insert(tensor.buffer);
 }
 
 Array DeviceEngine::host_view(const std::string& buffer, const Shape& shape) {
@@ -44,8 +45,8 @@ void DeviceEngine::write_state(const std::string& buffer, const Shape& shape, co
 }
 
 Run DeviceEngine::bind(const std::string& graph, const Widths& widths, bool logits, std::optional<Span>) {
-  const auto is_asked = [&](const Graph& each) { return each.name == graph; };
-  const auto described = std::find_if(entry_.graphs.begin(), entry_.graphs.end(), is_asked);
+  const auto is_named = [&](const Graph& each) { return each.name == graph; };
+  const auto described = std::find_if(entry_.graphs.begin(), entry_.graphs.end(), is_named);
   if (described == entry_.graphs.end()) throw Error(Kind::kDefect, "engine " + entry_.name + " has no graph " + graph);
   std::vector<Shape> shapes;
   for (const Tensor& tensor : described->inputs) shapes.push_back(tensor.concrete_shape(widths));
@@ -73,9 +74,9 @@ Binding DeviceEngine::binding(const Graph& graph, const Widths& widths, bool log
   for (const Tensor& tensor : graph.outputs) {
     if (tensor.role == role::kOptional && !(logits && tensor.name == names::kLogits)) continue;
     const BoundTensor& each = found.outputs.emplace_back(bound(tensor));
-    const std::string read = copy_after_run(tensor);
-    if (!read.empty()) found.copies.push_back({each.address, on_device(read, each.shape), size(tensor.buffer, each.shape)});
-    if (!stays(tensor)) found.downloads.push_back({mirror(tensor.buffer, each.shape), each.address});
+    const std::string target = copy_after_run(tensor);
+    if (!target.empty()) found.copies.push_back({each.address, on_device(target, each.shape), size(tensor.buffer, each.shape)});
+    if (!stays_on_device(tensor)) found.downloads.push_back({mirror(tensor.buffer, each.shape), each.address});
   }
   return found;
 }
@@ -94,25 +95,25 @@ void DeviceEngine::check_stopped() const {
 }
 
 void DeviceEngine::clear() {
-  for (const auto& [place, held] : memory_)
-    if (!indices_.count(place)) device_->zero(held.memory.get(), held.bytes);
+  for (const auto& [key, allocation] : memory_)
+    if (!indices_.count(key)) device_->zero(allocation.memory.get(), allocation.bytes);
   device_->synchronize();
-  for (const auto& [place, held] : mirrors_)
-    if (!indices_.count(place)) std::memset(held.memory.get(), 0, held.bytes);
+  for (const auto& [key, allocation] : mirrors_)
+    if (!indices_.count(key)) std::memset(allocation.memory.get(), 0, allocation.bytes);
 }
 
 void* DeviceEngine::on_device(const std::string& buffer, const Shape& shape) {
-  const auto known = memory_.find(place(buffer, shape));
+  const auto known = memory_.find(key_of(buffer, shape));
   if (known != memory_.end()) return known->second.memory.get();
-  const size_t bytes = allocated(buffer, shape);
-  return memory_.emplace(place(buffer, shape), Allocation{device_->allocate(bytes), bytes}).first->second.memory.get();
+  const size_t bytes = allocated_bytes(buffer, shape);
+  return memory_.emplace(key_of(buffer, shape), Allocation{device_->allocate(bytes), bytes}).first->second.memory.get();
 }
 
 Array DeviceEngine::mirror(const std::string& buffer, const Shape& shape) {
-  auto known = mirrors_.find(place(buffer, shape));
+  auto known = mirrors_.find(key_of(buffer, shape));
   if (known == mirrors_.end()) {
-    const size_t bytes = allocated(buffer, shape);
-    known = mirrors_.emplace(place(buffer, shape), Allocation{device_->pinned(bytes), bytes}).first;
+    const size_t bytes = allocated_bytes(buffer, shape);
+    known = mirrors_.emplace(key_of(buffer, shape), Allocation{device_->pinned(bytes), bytes}).first;
   }
   return {known->second.memory.get(), shape, dtype_of(dtypes_, buffer)};
 }
@@ -137,12 +138,12 @@ size_t DeviceEngine::size(const std::string& buffer, const Shape& shape) const {
   return static_cast<size_t>(product(shape)) * item_size(dtype_of(dtypes_, buffer));
 }
 
-size_t DeviceEngine::allocated(const std::string& buffer, const Shape& shape) const {
+size_t DeviceEngine::allocated_bytes(const std::string& buffer, const Shape& shape) const {
   return scratch_.count(buffer) ? scratch_size(size(buffer, shape)) : size(buffer, shape);
 }
 
-DeviceEngine::BufferKey DeviceEngine::place(const std::string& buffer, const Shape& shape) const {
-  return {buffer, scratch_.count(buffer) ? Shape{static_cast<int64_t>(allocated(buffer, shape))} : shape};
+DeviceEngine::BufferKey DeviceEngine::key_of(const std::string& buffer, const Shape& shape) const {
+  return {buffer, scratch_.count(buffer) ? Shape{static_cast<int64_t>(allocated_bytes(buffer, shape))} : shape};
 }
 
 bool RepeatDetector::again(const Binding& binding) {

@@ -83,7 +83,7 @@ class DeviceEngine : public Engine {
   void resume() override { stopped_ = false; }
   // Return whether `host_view` needs no device call.
   bool has_mirror(const std::string& buffer, const Shape& shape) const {
-    return mirrors_.count(place(buffer, shape)) && !device_only_.count(buffer);
+    return mirrors_.count(key_of(buffer, shape)) && !device_only_.count(buffer);
   }
   // Reset all buffers to their initial values. Bindings stay valid.
   void clear();
@@ -118,8 +118,8 @@ class DeviceEngine : public Engine {
   // Fill an index input with 0, 1, 2, .., once.
   void fill_iota(const std::string& buffer, const Shape& shape, void* address);
   size_t size(const std::string& buffer, const Shape& shape) const;
-  size_t allocated(const std::string& buffer, const Shape& shape) const;
-  BufferKey place(const std::string& buffer, const Shape& shape) const;
+  size_t allocated_bytes(const std::string& buffer, const Shape& shape) const;
+  BufferKey key_of(const std::string& buffer, const Shape& shape) const;
 
   const Dtypes dtypes_;
   const std::set<std::string> scratch_;

@@ -5,16 +5,17 @@
 #include <iterator>
 #include <utility>
 
+#include "../words.h"
 #include "sampling_inputs.h"
 #include "tree_acceptance.h"
 
 namespace spc {
 namespace {
 
-bool is_kept(const Tensor& tensor) { return tensor.role == role::kState && tensor.buffer.rfind(kPersistentPrefix, 0) == 0; }
+bool is_kept(const Tensor& tensor) { return tensor.role == role::kState && starts_with(tensor.buffer, kPersistentPrefix); }
 
 bool is_own_state(const Tensor& tensor) {
-  return tensor.role == role::kState && tensor.buffer.rfind(std::string(component::kTarget) + ".", 0) != 0 && !is_kept(tensor);
+  return tensor.role == role::kState && !starts_with(tensor.buffer, std::string(component::kTarget) + ".") && !is_kept(tensor);
 }
 
 template <class Holds>

@@ -7,6 +7,7 @@
 
 #include "../errors.h"
 #include "../files.h"
+#include "../words.h"
 #include "tensor_header.h"
 
 namespace spc {
@@ -59,7 +60,7 @@ PersistentState::States PersistentState::states(const std::vector<Graph>& graphs
   States found;
   for (const Graph& graph : graphs)
     for (const Tensor& tensor : graph.inputs)
-      if (tensor.buffer.rfind(kPersistentPrefix, 0) == 0) found[tensor.buffer] = &tensor;
+      if (starts_with(tensor.buffer, kPersistentPrefix)) found[tensor.buffer] = &tensor;
   return found;
 }
 
@@ -119,8 +120,8 @@ Json PersistentState::metadata() const {
                       {"tokenizer", tokenizer_}};
 }
 
-// The rows of the header.
-Json PersistentState::described() const {
+// Return the header's entries of tensors.
+Json PersistentState::tensor_entries() const {
   Json rows{Json::Object{}};
   size_t start = 0;
   for (const auto& [name, tensor] : states_) {
@@ -136,14 +137,14 @@ Json PersistentState::described() const {
 // Return the header of a file.
 std::string PersistentState::header() const {
   Json rows{Json::Object{{kDrafterStateMetadata, metadata()}}};
-  const Json states = described();
+  const Json states = tensor_entries();
   for (const auto& [name, row] : states.object()) rows.set(name, row);
   return with_length(rows.dump());
 }
 
 // size: of the numbers behind the header.
 void PersistentState::check_header(Json header, size_t size, const std::string& path) const {
-  const Json found = pop(header, kDrafterStateMetadata), ours = metadata(), states = described();
+  const Json found = pop(header, kDrafterStateMetadata), ours = metadata(), states = tensor_entries();
   if (found["format"] != Json(kDrafterStateFormat))
     refuse(path + ": received format " + found["format"].repr() + ", expected " + python_repr(kDrafterStateFormat));
   for (const auto& [key, value] : ours.object())

@@ -31,7 +31,7 @@ class PersistentState {
 
   static States states(const std::vector<Graph>& graphs);
   Json metadata() const;
-  Json described() const;
+  Json tensor_entries() const;
   std::string header() const;
   void check_header(Json header, size_t size, const std::string& path) const;
 

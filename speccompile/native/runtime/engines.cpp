@@ -6,6 +6,7 @@
 #include "../errors.h"
 #include "../progress.h"
 #include "../system.h"
+#include "../words.h"
 #include "onnxruntime.h"
 #include "onnxruntime_device.h"
 
@@ -25,12 +26,10 @@ void check_runnable(const Ort& library, const EngineEntry& entry) {
 }
 
 const EngineEntry& named(const Manifest& manifest, const std::string& name) {
-  std::string known;
-  for (const EngineEntry& entry : manifest.engines) {
+  for (const EngineEntry& entry : manifest.engines)
     if (entry.name == name) return entry;
-    known += (known.empty() ? "" : ", ") + entry.name;
-  }
-  throw Error(Kind::kUsage, "the bundle has no engine " + python_repr(name), "it has: " + known);
+  throw Error(Kind::kUsage, "the bundle has no engine " + python_repr(name),
+              "it has: " + comma_separated(manifest.engines, [](const EngineEntry& entry) { return entry.name; }));
 }
 
 }  // namespace

@@ -18,6 +18,6 @@ struct GenerationTimes {
 };
 
 // Return the object of `generate --json`, and beside it further fields of a generation. `read` must have decoded the row.
-Json generation_json(const Bundle& bundle, const SequenceState& row, const GenerationTimes& spent, bool speculative);
+Json generation_json(const Bundle& bundle, const SequenceState& row, const GenerationTimes& times, bool speculative);
 
 }  // namespace spc

@@ -35,15 +35,15 @@ int64_t HostDrafts::write(const TokenIds& text, int64_t* window, int64_t* parent
   const Drafts drafts = proposer_(text);
   check(drafts);
   int64_t kept = 0;
-  std::vector<int64_t> depths, nodes;  // of every draft; node 0 is the last token
+  std::vector<int64_t> depths, nodes;  // of every draft; a node is a place in the window, 0 for the text's last token
   for (size_t draft = 0; draft < drafts.tokens.size() && kept < most; ++draft) {
-    const int64_t parent = drafts.parents[draft];
-    const size_t before = static_cast<size_t>(parent);
-    depths.push_back(parent == kBehindText ? 1 : depths[before] + 1);
+    const bool is_root = drafts.parents[draft] == kBehindText;
+    const auto parent = static_cast<size_t>(drafts.parents[draft]);
+    depths.push_back(is_root ? 1 : depths[parent] + 1);
     nodes.push_back(kept + 1);
     if (depths.back() > depth_) continue;
     window[++kept] = drafts.tokens[draft];
-    if (parents) parents[kept] = parent == kBehindText ? 0 : nodes[before];
+    if (parents) parents[kept] = is_root ? 0 : nodes[parent];
   }
   return kept;
 }

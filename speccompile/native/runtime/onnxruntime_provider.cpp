@@ -15,6 +15,7 @@
 #include "../json.h"
 #include "../progress.h"
 #include "../system.h"
+#include "../words.h"
 
 namespace spc {
 namespace {
@@ -129,9 +130,7 @@ void check_provider(const Ort& library, const Provider& provider) {
   // A path that the user gave is tried, and its problem reported, when the provider is loaded.
   if (!provider.plugin.empty() && !environment(provider.variable.c_str()).empty()) return;
   if (!provider.plugin.empty() && access(plugin_path(library, provider).c_str(), R_OK) == 0) return;
-  std::string names;
-  for (const std::string& name : available) names += (names.empty() ? "" : ", ") + name;
-  throw Error(Kind::kEngine, "ONNX Runtime " + library.version() + " has no " + provider.name + ", but " + names,
+  throw Error(Kind::kEngine, "ONNX Runtime " + library.version() + " has no " + provider.name + ", but " + joined(available),
               provider.install);
 }
 
@@ -185,7 +184,7 @@ DeviceSession::DeviceSession(const Ort& library, Provider provider, const std::s
 SharedSession DeviceSession::open(const std::string& path, int threads, bool capture) {
   const SessionOptions options = session_options(library_, threads, {{"record_ep_graph_assignment_info", "1"}});
   append(library_, options.get(), provider_, name_, capture);
-  return refusable(library_, name_, [&] {
+  return create_session(library_, name_, [&] {
     OrtSession* session = nullptr;
     library_.check(ort::CreateSession(library_.api(), library_.env(), path.c_str(), options.get(), &session));
     return session;
@@ -240,9 +239,8 @@ void DeviceSession::warn_fallback_nodes() const {
       ++strays[type];
     }
   }
-  std::string told;
-  for (const auto& [type, nodes] : strays) told += (told.empty() ? "" : ", ") + std::to_string(nodes) + " " + type;
-  if (!told.empty()) warn(name_ + ": ONNX Runtime leaves nodes to the CPU: " + told);
+  const std::string counts = comma_separated(strays, [](const auto& each) { return std::to_string(each.second) + " " + each.first; });
+  if (!counts.empty()) warn(name_ + ": ONNX Runtime leaves nodes to the CPU: " + counts);
 }
 
 }  // namespace spc

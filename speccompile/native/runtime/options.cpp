@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "../errors.h"
+#include "../words.h"
 #include "random.h"
 #include "sampling_inputs.h"
 
@@ -62,9 +63,7 @@ bool is_any(const LogitBias& biases) {
 }
 
 std::string repr_of(const LogitBias& biases) {
-  std::string found;
-  for (const auto& [token, bias] : biases) found += (found.empty() ? "" : ", ") + std::to_string(token) + ": " + Value::of(bias).repr();
-  return "{" + found + "}";
+  return "{" + comma_separated(biases, [](const auto& each) { return std::to_string(each.first) + ": " + Value::of(each.second).repr(); }) + "}";
 }
 
 void check_biases(const std::string& where, const LogitBias& biases, int64_t vocabulary) {
@@ -108,25 +107,24 @@ void refuse_adjustments(const Request& request, size_t prompts) {
 
 // Throws for whatever a greedy bundle would have to leave undone.
 void refuse(const Request& request, size_t prompts, int64_t sequences) {
-  std::string received;
-  const auto add = [&](const std::string& what) { received += (received.empty() ? "" : ", ") + what; };
+  std::vector<std::string> received;
   for (size_t number = 0; number < std::size(kSamplingOptions); ++number) {
     const SamplingOption& option = kSamplingOptions[number];
     for (size_t i = 0; i < prompts; ++i) {
       const std::optional<Value> value = request.sampling[number].of(i);
       if (!value || (option.changes_greedy && value->number == option.neutral)) continue;
-      add(std::string(option.name) + " " + value->repr());
+      received.push_back(std::string(option.name) + " " + value->repr());
       break;
     }
   }
   for (size_t i = 0; i < prompts; ++i) {
     if (!is_any(biases_of(request, i))) continue;
-    add(std::string(kLogitBias) + " " + repr_of(biases_of(request, i)));
+    received.push_back(std::string(kLogitBias) + " " + repr_of(biases_of(request, i)));
     break;
   }
-  if (sequences > 1) add("num_return_sequences " + std::to_string(sequences));
+  if (sequences > 1) received.push_back("num_return_sequences " + std::to_string(sequences));
   if (!received.empty())
-    throw Error(Kind::kUsage, "received " + received + ", but the bundle was compiled for greedy decoding: sampling is not available",
+    throw Error(Kind::kUsage, "received " + joined(received) + ", but the bundle was compiled for greedy decoding: sampling is not available",
                 "leave these options out, or build the bundle with decoding: sampling");
 }
 
@@ -223,10 +221,10 @@ std::optional<Value> Setting::of(size_t prompt) const {
 
 void Request::set(size_t prompt, const std::string& name, Value value) {
   Setting* found = nullptr;
-  std::string known;
+  std::vector<std::string> known;
   for (size_t number = 0; number < std::size(kSamplingOptions); ++number) {
     if (name == kSamplingOptions[number].name) found = &sampling[number];
-    known += std::string(kSamplingOptions[number].name) + ", ";
+    known.emplace_back(kSamplingOptions[number].name);
   }
   for (const Whole& each : kWholes) {
     if (name == each.name) {
@@ -234,10 +232,10 @@ void Request::set(size_t prompt, const std::string& name, Value value) {
       if (prompt != kAll)
         throw Error(Kind::kUsage, name + ": received a value for one prompt, expected one for all", "set it for all prompts");
     }
-    known += std::string(each.name) + ", ";
+    known.emplace_back(each.name);
   }
   if (!found)
-    throw Error(Kind::kUsage, "received the option " + python_repr(name) + ", expected one of " + known.substr(0, known.size() - 2),
+    throw Error(Kind::kUsage, "received the option " + python_repr(name) + ", expected one of " + joined(known),
                 "options have the names of Python's generate_batch");
   if (prompt != kAll) check_prompt_number(name, prompt);
   Setting& setting = *found;

@@ -11,6 +11,7 @@
 #include "../errors.h"
 #include "../progress.h"
 #include "../system.h"
+#include "../words.h"
 
 namespace spc {
 namespace {
@@ -61,11 +62,6 @@ void tell(void*, int level, const char*, const char*, const char*, const char* m
 int minor_of(const std::string& version) {
   const size_t point = version.find('.');
   return point == std::string::npos ? 0 : std::atoi(version.c_str() + point + 1);
-}
-
-std::string first_line(const char* message) {
-  const std::string whole = message;
-  return whole.substr(0, whole.find('\n'));
 }
 
 }  // namespace

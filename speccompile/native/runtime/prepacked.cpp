@@ -17,6 +17,7 @@
 #include "../errors.h"
 #include "../progress.h"
 #include "../system.h"
+#include "../words.h"
 #include "onnx_file.h"
 
 namespace fs = std::filesystem;
@@ -24,24 +25,14 @@ namespace fs = std::filesystem;
 namespace spc {
 namespace {
 
-constexpr const char* kPacking = "packing";  // a file in a folder that is being filled
+constexpr const char* kPacking = "packing";  // file whose name, the hash of its content, is not known yet
 
-size_t round_up(size_t size) {
-  constexpr size_t kWhole = kPage;
-  return (size + kWhole - 1) / kWhole * kWhole;
+size_t whole_pages(size_t size) {
+  constexpr size_t kPageBytes = kPage;
+  return (size + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(Kind::kEngine, message); }
-
-std::vector<std::string> split(std::string_view text, char at) {
-  std::vector<std::string> parts;
-  for (size_t start = 0; start <= text.size();) {
-    const size_t end = std::min(text.find(at, start), text.size());
-    parts.emplace_back(text.substr(start, end - start));
-    start = end + 1;
-  }
-  return parts;
-}
 
 size_t number(const std::string& text) {
   size_t value = 0;
@@ -57,11 +48,12 @@ struct Packed {
   std::vector<std::string_view> buffers;
 };
 
-// ONNX Runtime writes "key|start;size;checksum", and more of the latter three where a kernel packs into several buffers.
+// Return the packed forms of a tensor from the attributes that ONNX Runtime writes: "key|start;size;checksum", and more of the
+// latter three where a kernel packs into several buffers.
 std::vector<Packed> packed_forms(const Entries& tensor, std::string_view content) {
   std::vector<Packed> forms;
   for (const auto& [name, text] : tensor) {
-    if (name.rfind("prepacked", 0) != 0) continue;
+    if (!starts_with(name, "prepacked")) continue;
     const std::vector<std::string> parts = split(text, '|');
     Packed form{parts[0], {}};
     for (size_t i = 1; i < parts.size(); ++i) {
@@ -76,13 +68,14 @@ std::vector<Packed> packed_forms(const Entries& tensor, std::string_view content
   return forms;
 }
 
-// The file of a tensor, beside the graph that it is of.
+// Return the name of a tensor's file, which lies beside the graph.
 std::string location_of(const Entries& tensor) {
   for (const auto& [key, value] : tensor)
     if (key == "location" && value.find('/') == std::string::npos) return value;
   refuse("ONNX Runtime saved a weight to no file beside its graph");
 }
 
+// Return a path relative to kRoot, in which ONNX Runtime looks for the weights of a serialized graph.
 std::string from_root(const std::string& path) {
   std::error_code error;
   const fs::path resolved = fs::weakly_canonical(path, error);
@@ -96,12 +89,12 @@ PlaceholderInitializer carrier(const std::string& key, const Json& packed, const
   uint64_t start = 0;
   for (const Json& size : packed["sizes"].list()) {
     text += "|" + std::to_string(start) + ";" + std::to_string(size.integer()) + ";0";
-    start += round_up(static_cast<size_t>(size.integer()));
+    start += whole_pages(static_cast<size_t>(size.integer()));
   }
   return {from_root(join_path(entry, packed["file"].text())), {{"prepacked_0", text}}};
 }
 
-// The serialized graph, its weights where they are and packed ones in an entry, relative to the root.
+// Return the serialized graph with weights where they are and packed weights in a cache entry.
 std::string with_packed(const std::string& graph, const CacheEntry& entry) {
   std::vector<PlaceholderInitializer> carriers;
   for (const auto& [key, packed] : entry.content["packed"].object()) carriers.push_back(carrier(key, packed, entry.folder));
@@ -110,18 +103,20 @@ std::string with_packed(const std::string& graph, const CacheEntry& entry) {
   return with_carriers(MappedFile(graph).bytes(), locate, carriers);
 }
 
-std::string weights_size(int64_t size) {
+std::string gigabytes(int64_t size) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.1f", static_cast<double>(size) / 1e9);
+  std::snprintf(text, sizeof text, "%.1f GB", static_cast<double>(size) / 1e9);
   return text;
 }
 
-// All weights are written as they are and packed, then the packed ones again.
-void check_room(const std::string& part, int64_t size) {
+// Throw FileError unless the disk has four times the size of the weights. ONNX Runtime writes them as they are and packed, then the
+// packed ones are written again; packed ones may be larger.
+void check_disk_space(const std::string& folder, int64_t size) {
+  constexpr double kCopies = 4;
   struct statvfs found {};
-  if (statvfs(part.c_str(), &found) != 0) throw FileError(errno);
+  if (statvfs(folder.c_str(), &found) != 0) throw FileError(errno);
   const double free = static_cast<double>(found.f_bavail) * static_cast<double>(found.f_frsize);
-  if (free < 4.0 * static_cast<double>(size)) throw FileError(ENOSPC);
+  if (free < kCopies * static_cast<double>(size)) throw FileError(ENOSPC);
 }
 
 }  // namespace
@@ -152,12 +147,12 @@ PrepackedWeights::PrepackedWeights(std::string folder, double limit) : cache_(st
 
 void PrepackedWeights::store(const PrepackedKey& key, const std::string& graph, const SaveGraph& save) const {
   if (static_cast<double>(key.size) > cache_.limit())
-    refuse("its weights are " + weights_size(key.size) + " GB, more than $" + kCacheLimit + " allows");
+    refuse("its weights are " + gigabytes(key.size) + ", more than $" + kCacheLimit + " allows");
   cache_.add(key.digest(), [&](const std::string& part) {
-    check_room(part, key.size);
+    check_disk_space(part, key.size);
     save(graph, join_path(part, kSavedGraph));
     trim_heap();
-    return Json(Json::Object{{"key", key.to_json()}, {"packed", take_over(join_path(part, kSavedGraph), part)}});
+    return Json(Json::Object{{"key", key.to_json()}, {"packed", extract_packed(join_path(part, kSavedGraph), part)}});
   });
 }
 
@@ -168,14 +163,14 @@ bool PrepackedWeights::open(const PrepackedKey& key, const std::string& graph, c
   return true;
 }
 
-// Put the packed weights of a saved graph into files of their own, and remove all else that was saved. Returns by ONNX
-// Runtime's key the name of the file and the sizes of the buffers in it.
-Json PrepackedWeights::take_over(const std::string& saved, const std::string& part) const {
+// Move the packed weights of a saved graph into files of their own, and remove the saved files. Return by ONNX Runtime's key the
+// name of the file and the sizes of the buffers in it.
+Json PrepackedWeights::extract_packed(const std::string& saved, const std::string& part) const {
   Json::Object packed;
-  std::set<std::string> known, left = {kSavedGraph};
+  std::set<std::string> known, saved_files = {kSavedGraph};
   for (const Entries& tensor : external_data(read_file(saved))) {
     const std::string location = location_of(tensor);
-    left.insert(location);
+    saved_files.insert(location);
     const MappedFile content(join_path(part, location));
     for (const Packed& form : packed_forms(tensor, content.bytes())) {
       size_t size = 0;
@@ -185,26 +180,27 @@ Json PrepackedWeights::take_over(const std::string& saved, const std::string& pa
         sizes.push_back(static_cast<int64_t>(buffer.size()));
       }
       if (size >= kSmallestPackedFile && known.insert(form.key).second)
-        packed.emplace_back(form.key, Json::Object{{"file", keep(form.buffers, part)}, {"sizes", sizes}});
+        packed.emplace_back(form.key, Json::Object{{"file", write_buffers(form.buffers, part)}, {"sizes", sizes}});
     }
   }
-  for (const std::string& name : left)
+  for (const std::string& name : saved_files)
     if (unlink(join_path(part, name).c_str()) != 0) throw FileError(errno);
   return packed;
 }
 
-// A file for some buffers, each at the start of a page. Returns its name: the BLAKE3 of its content.
-std::string PrepackedWeights::keep(const std::vector<std::string_view>& buffers, const std::string& part) const {
+// Write buffers into a file, each at the start of a page, or link a file of another entry that has this content. Return its name:
+// the BLAKE3 of its content.
+std::string PrepackedWeights::write_buffers(const std::vector<std::string_view>& buffers, const std::string& part) const {
   static constexpr char kZeros[kPage] = {};
-  std::vector<std::string_view> rows;
+  std::vector<std::string_view> pieces;
   for (const std::string_view buffer : buffers) {
-    rows.push_back(buffer);
-    rows.emplace_back(kZeros, round_up(buffer.size()) - buffer.size());
+    pieces.push_back(buffer);
+    pieces.emplace_back(kZeros, whole_pages(buffer.size()) - buffer.size());
   }
   const std::string written = join_path(part, kPacking);
-  write_file(written, rows);
+  write_file(written, pieces);
   const std::string name = hash_file(written);
-  if (is_linked(name, part)) {
+  if (link_equal_file(name, part)) {
     unlink(written.c_str());
   } else if (std::rename(written.c_str(), join_path(part, name).c_str()) != 0) {
     throw FileError(errno);
@@ -212,8 +208,8 @@ std::string PrepackedWeights::keep(const std::vector<std::string_view>& buffers,
   return name;
 }
 
-// Return whether a file with this content exists, after linking it into `part`.
-bool PrepackedWeights::is_linked(const std::string& name, const std::string& part) const {
+// Link a file with this content from another entry into `part`. Return whether `part` has one now.
+bool PrepackedWeights::link_equal_file(const std::string& name, const std::string& part) const {
   std::error_code error;
   const std::string wanted = join_path(part, name);
   if (fs::exists(wanted, error)) return true;
@@ -222,7 +218,7 @@ bool PrepackedWeights::is_linked(const std::string& name, const std::string& par
     if (each->path().filename().native()[0] == '.' || access(other.c_str(), R_OK) != 0) continue;
     try {
       if (hash_file(other) == name && link(other.c_str(), wanted.c_str()) == 0) return true;
-    } catch (const Error&) {  // its entry goes
+    } catch (const Error&) {  // the other entry is removed meanwhile
     }
   }
   return false;
@@ -245,7 +241,7 @@ std::vector<std::string> weights_of(const std::string& graph) {
 }
 
 bool open_with_prepacked(const std::string& folder, const std::string& file, const std::string& onnxruntime, bool verify,
-                 const SaveGraph& save, const OpenGraph& open_graph) {
+                         const SaveGraph& save, const OpenGraph& open_graph) {
   const PrepackedWeights packed;
   std::error_code error;
   if (packed.cache().limit() == 0 || !fs::is_regular_file(join_path(folder, kHashes), error)) return false;

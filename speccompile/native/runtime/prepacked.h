@@ -44,9 +44,9 @@ class PrepackedWeights {
   bool open(const PrepackedKey& key, const std::string& graph, const OpenGraph& open_graph, bool verify) const;
 
  private:
-  Json take_over(const std::string& saved, const std::string& part) const;
-  std::string keep(const std::vector<std::string_view>& buffers, const std::string& part) const;
-  bool is_linked(const std::string& name, const std::string& part) const;
+  Json extract_packed(const std::string& saved, const std::string& part) const;
+  std::string write_buffers(const std::vector<std::string_view>& buffers, const std::string& part) const;
+  bool link_equal_file(const std::string& name, const std::string& part) const;
 
   FolderCache cache_;
 };
@@ -61,6 +61,6 @@ std::vector<std::string> weights_of(const std::string& graph);
 // Return false with a warning if the weights cannot be stored or ONNX Runtime rejects them; without a warning for small
 // graphs, folders without hashes (a bundle under construction), and a limit of 0. Throws Error(kBundle) for broken hashes.
 bool open_with_prepacked(const std::string& folder, const std::string& file, const std::string& onnxruntime, bool verify,
-                 const SaveGraph& save, const OpenGraph& open_graph);
+                         const SaveGraph& save, const OpenGraph& open_graph);
 
 }  // namespace spc

@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include "../words.h"
+
 namespace spc {
 
 RingReach::RingReach(const Manifest& manifest) {
@@ -28,9 +30,7 @@ bool RingReach::holds(int64_t written, int64_t position) const {
 
 std::string RingReach::words() const {
   if (sizes_.empty()) return kFullCaches;
-  std::string found = "ring of ";
-  for (const int64_t size : sizes_) found += (size == sizes_.front() ? "" : ", ") + std::to_string(size);
-  return found + " rows";
+  return "ring of " + comma_separated(sizes_, [](int64_t size) { return std::to_string(size); }) + " rows";
 }
 
 }  // namespace spc

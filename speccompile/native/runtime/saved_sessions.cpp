@@ -12,6 +12,7 @@
 #include "../files.h"
 #include "../progress.h"
 #include "../system.h"
+#include "../words.h"
 
 namespace spc {
 namespace {
@@ -22,22 +23,14 @@ const std::string kSessionNote = "note.";  // beginning of names of notes
 
 const char* tokens_dtype() { return dtype_named(dtype::kInt64)->safetensors; }
 
-bool begins_with(const std::string& text, const std::string& begin) { return text.rfind(begin, 0) == 0; }
-
 SavedSessions::Notes notes_of(const SessionFile& file) {
   SavedSessions::Notes notes;
   for (const auto& [name, text] : file.metadata)
-    if (begins_with(name, kSessionNote)) notes[name.substr(kSessionNote.size())] = text;
+    if (starts_with(name, kSessionNote)) notes[name.substr(kSessionNote.size())] = text;
   return notes;
 }
 
-bool is_target(const std::string& buffer) { return begins_with(buffer, std::string(component::kTarget) + "."); }
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string found;
-  for (const std::string& each : words) found += (found.empty() ? "" : ",") + each;
-  return found;
-}
+bool is_target(const std::string& buffer) { return starts_with(buffer, std::string(component::kTarget) + "."); }
 
 const std::string& hash_of(const OpenedBundle& opened, const std::string& file) {
   const FileRecord* const found = opened.hashes.find(file);
@@ -49,17 +42,17 @@ const std::string& hash_of(const OpenedBundle& opened, const std::string& file) 
 std::string weights_of(const OpenedBundle& opened, const std::string& part) {
   std::map<std::string, std::string> named;
   for (const auto& [path, record] : opened.hashes.files)
-    if (begins_with(path, "graphs/") && begins_with(name_of(path), part + ".")) named[name_of(path)] = record.blake3;
+    if (starts_with(path, "graphs/") && starts_with(name_of(path), part + ".")) named[name_of(path)] = record.blake3;
   std::vector<std::string> words;
   for (const auto& [name, hash] : named) words.push_back(name + " " + hash);
-  return joined(words);
+  return joined(words, ",");
 }
 
 // The hashes of the target's files, the config's too, and what the recipe says of the target.
 Json checkpoint_of(const OpenedBundle& opened) {
   Json files{Json::Object{}}, asked{Json::Object{}};
   for (const auto& [name, hashed] : opened.lock["inputs"]["target"]["files"].object())
-    if (std::none_of(std::begin(kNoModel), std::end(kNoModel), [&, &name = name](const char* begin) { return begins_with(name, begin); })) files.set(name, hashed);
+    if (std::none_of(std::begin(kNoModel), std::end(kNoModel), [&, &name = name](const char* begin) { return starts_with(name, begin); })) files.set(name, hashed);
   for (const auto& [key, value] : opened.manifest.json["plan"]["target"].object())
     if (std::find(std::begin(kUnreadKeys), std::end(kUnreadKeys), key) == std::end(kUnreadKeys)) asked.set(key, value);
   return Json::List{files, asked};
@@ -101,8 +94,6 @@ int64_t number_of(const SessionFile& file, const std::string& name, IsOne is_one
   refuse(path + ": received " + name + " " + python_repr(first_characters(text ? *text : "", 20)) + ", expected " + expected, "give another file");
 }
 
-size_t bytes_of(const SlotStates::State& state) { return static_cast<size_t>(product(state.line)) * item_size(state.dtype); }
-
 }  // namespace
 
 SessionKey SessionKey::of(const Bundle& bundle) {
@@ -114,7 +105,7 @@ SessionKey SessionKey::of(const Bundle& bundle) {
     for (const auto& each : entry.files) files.push_back(each.second);
     std::sort(files.begin(), files.end());
     for (const std::string& file : files) hashes.push_back(hash_of(opened, file));
-    weights = joined(hashes);
+    weights = joined(hashes, ",");
   }
   const std::string& kernels = bundle.kernels();
   const bool has_kernels = !kernels.empty() && kernels != kNoKernels;
@@ -205,8 +196,7 @@ std::string SavedSessions::identity(const std::string& adapter) const {
 TokenIds SavedSessions::load(const std::string& path, const std::optional<std::string>& adapter, bool is_replaced) {
   const SessionFile file = read(path);
   if (const Notes lost = notes_of(file); is_replaced && !lost.empty()) {
-    std::string names;
-    for (const auto& [name, text] : lost) names += (names.empty() ? "" : ", ") + name;
+    const std::string names = comma_separated(lost, [](const auto& each) { return each.first; });
     refuse(path + ": received a session with the notes " + names + ", as a chat writes them, expected one of a single prompt: the generation would replace the file",
            "give another file, or go on with `speccompile chat`");
   }
@@ -225,7 +215,7 @@ SavedSessions::Start SavedSessions::start(const std::string& path) const {
 
 SessionFile SavedSessions::read(const std::string& path, bool trusted) const {
   size_t most = sizeof(int64_t) * static_cast<size_t>(manifest_.max_length);
-  for (const SlotStates::State& state : loop_.states().all()) most += bytes_of(state);
+  for (const SlotStates::State& state : loop_.states().all()) most += state.line_bytes();
   return read_session(path, most, trusted);
 }
 

@@ -33,7 +33,7 @@ void Session::save(const std::string& path) {
     decoder_.loop.leave();
     state_ = State::kFinished;
   }
-  const speccompile::FloatMode mode;  // states that cannot go back are made again
+  const speccompile::FloatMode mode;  // for runs of the target: recurrent states that cannot go back are computed again
   decoder_.saved.save(plain_path(path));
 }
 
@@ -80,14 +80,14 @@ std::map<int64_t, SlotContent> Session::shipped_prefixes() {
 bool Session::step() {
   if (state_ == State::kIdle) throw Error(Kind::kUsage, "received a step before a request, expected one that was started", "start the session first");
   if (state_ == State::kFinished) return false;
-  std::vector<SequenceState::Snapshot> marks;
-  for (const SequenceState& row : rows_) marks.push_back(row.snapshot());
+  std::vector<SequenceState::Snapshot> snapshots;
+  for (const SequenceState& row : rows_) snapshots.push_back(row.snapshot());
   const speccompile::FloatMode mode;
   ++steps_;
   const double start = wall_seconds();
-  state_ = State::kIdle;  // unless this step comes to its end
+  state_ = State::kIdle;  // stays if the step throws
   const auto undo = [&] {
-    for (size_t i = 0; i < rows_.size(); ++i) rows_[i].restore(marks[i]);
+    for (size_t i = 0; i < rows_.size(); ++i) rows_[i].restore(snapshots[i]);
   };
   try {
     decoder_.loop.step();
@@ -141,20 +141,21 @@ Json Session::result(size_t index) {
   SequenceState& row = rows_[index];
   row.read();
   DecodeLoop& loop = decoder_.loop;
-  const size_t rounds = row.path_lengths.empty() ? 0 : row.path_lengths.size() - 1, ran = std::min(seconds_.size(), rounds + 1);
-  GenerationTimes spent;
-  spent.seconds = std::accumulate(seconds_.begin(), seconds_.end(), 0.0);
-  spent.prefill = loop.seconds.prefill;
-  spent.verify = loop.seconds.verify;
-  spent.draft = loop.seconds.draft;
-  if (ran > 1) spent.rounds.assign(seconds_.begin() + 1, seconds_.begin() + static_cast<std::ptrdiff_t>(ran));
+  const size_t rounds = row.path_lengths.empty() ? 0 : row.path_lengths.size() - 1;  // without the prefill
+  const size_t steps = std::min(seconds_.size(), rounds + 1);
+  GenerationTimes times;
+  times.seconds = std::accumulate(seconds_.begin(), seconds_.end(), 0.0);
+  times.prefill = loop.seconds.prefill;
+  times.verify = loop.seconds.verify;
+  times.draft = loop.seconds.draft;
+  if (steps > 1) times.rounds.assign(seconds_.begin() + 1, seconds_.begin() + static_cast<std::ptrdiff_t>(steps));
   const auto reused = loop.reused.find(static_cast<int64_t>(index));
-  if (reused != loop.reused.end()) spent.cached_tokens = reused->second;
-  if (rows_.size() == 1) {
-    const std::vector<int64_t> drafted(row.draft_lengths.begin() + (rounds ? 1 : 0), row.draft_lengths.end());
-    if (rounds) spent.estimated_speedup = loop.drafting().policy->estimated_speedup(drafted, static_cast<int64_t>(row.token_ids.size()) - 1);
+  if (reused != loop.reused.end()) times.cached_tokens = reused->second;
+  if (rows_.size() == 1 && rounds) {
+    const std::vector<int64_t> drafted(row.draft_lengths.begin() + 1, row.draft_lengths.end());
+    times.estimated_speedup = loop.drafting().policy->estimated_speedup(drafted, static_cast<int64_t>(row.token_ids.size()) - 1);
   }
-  return generation_json(*decoder_.bundle, row, spent, speculative_);
+  return generation_json(*decoder_.bundle, row, times, speculative_);
 }
 
 }  // namespace spc

@@ -12,6 +12,7 @@
 #include "../kernels/choose.h"
 #include "../progress.h"
 #include "../system.h"
+#include "../words.h"
 #include "prepacked.h"
 
 // operators/library.cpp, which is linked in
@@ -20,17 +21,12 @@ extern "C" OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApi
 namespace spc {
 namespace {
 
-// A file that is written anew is another one, whatever the hashes of its bundle say.
-std::string identity(const std::string& path) {
+// Return a key of a file's present content. A file that is written anew has another one, whatever the hashes of its bundle say.
+std::string file_identity(const std::string& path) {
   struct stat found = {};
   if (stat(path.c_str(), &found) != 0) return path;
-#if defined(__APPLE__)
-  const auto modified = found.st_mtimespec;
-#else
-  const auto modified = found.st_mtim;
-#endif
   return std::to_string(found.st_dev) + ":" + std::to_string(found.st_ino) + ":" + std::to_string(found.st_size) + ":" +
-         std::to_string(modified.tv_sec) + "." + std::to_string(modified.tv_nsec) + "/";
+         std::to_string(modified_nanoseconds(found)) + "/";
 }
 
 bool calls_kernels(const std::string& graph) {
@@ -42,14 +38,14 @@ bool calls_kernels(const std::string& graph) {
 }
 
 SharedSession open_file(const Ort& library, const std::string& path, const SessionOptions& options) {
-  return refusable(library, name_of(path), [&] {
+  return create_session(library, name_of(path), [&] {
     OrtSession* session = nullptr;
     library.check(ort::CreateSession(library.api(), library.env(), path.c_str(), options.get(), &session));
     return session;
   });
 }
 
-// Opens a graph and writes it again with its weights, as they are and packed.
+// Open a graph and write it again with its weights, as they are and packed.
 void save_packed(const Ort& library, int threads, const std::string& graph, const std::string& output) {
   const std::string name = name_of(output);
   const SessionOptions options = session_options(library, threads,
@@ -64,7 +60,7 @@ void save_packed(const Ort& library, int threads, const std::string& graph, cons
 
 SharedSession open_serialized(const Ort& library, int threads, const std::string& file, const std::string& model) {
   const SessionOptions options = session_options(library, threads, {{"model_external_initializers_file_folder_path", kRoot}});
-  return refusable(library, file, [&] {
+  return create_session(library, file, [&] {
     OrtSession* session = nullptr;
     library.check(ort::CreateSessionFromArray(library.api(), library.env(), model.data(), model.size(), options.get(), &session));
     return session;
@@ -72,7 +68,7 @@ SharedSession open_serialized(const Ort& library, int threads, const std::string
 }
 
 SharedSession open_session(const Ort& library, const std::string& folder, const std::string& file, int threads, bool verify) {
-  const std::string graph = folder + "/" + file;
+  const std::string graph = join_path(folder, file);
   const bool has_kernels = calls_kernels(graph);
   if (!has_kernels) {
     SharedSession mapped;
@@ -87,12 +83,13 @@ SharedSession open_session(const Ort& library, const std::string& folder, const 
   if (has_kernels && kernels_in_use() != kNoKernels) entries.emplace_back("intra_op.allow_spinning", "0");
   // With the kernels the weights lie in their file as they are read, and are mapped as they are.
   SharedSession session = open_file(library, graph, session_options(library, threads, entries));
-  if (kernels_in_use() == kNoKernels) trim_heap();  // ONNX Runtime has made others of the weights
+  if (kernels_in_use() == kNoKernels) trim_heap();  // ONNX Runtime has freed the weights as they were read: it uses packed copies
   return session;
 }
 
-// Graphs commit rows by an operator that ONNX Runtime has on the processor since 1.25.
-std::string hint(const Ort& library) {
+// Return a remedy for a graph that ONNX Runtime does not take. Graphs commit rows by an operator that it has on the processor since
+// 1.25.
+std::string version_hint(const Ort& library) {
   constexpr int kSince = 25;
   int major = 0, minor = 0;
   const bool is_known = std::sscanf(library.version().c_str(), "%d.%d", &major, &minor) == 2;
@@ -127,9 +124,9 @@ SharedSession shared_session(const Ort& library, const std::string& folder, cons
   static auto* mutex = new std::mutex;
   static auto* open = new std::map<std::string, std::weak_ptr<OrtSession>>;
   const std::lock_guard<std::mutex> lock(*mutex);
-  const std::string graph = folder + "/" + file;
-  std::string key = std::to_string(threads) + "/" + kernels_in_use() + "/" + identity(graph);
-  for (const std::string& weights : weights_of(graph)) key += identity(weights);
+  const std::string graph = join_path(folder, file);
+  std::string key = std::to_string(threads) + "/" + kernels_in_use() + "/" + file_identity(graph);
+  for (const std::string& weights : weights_of(graph)) key += file_identity(weights);
   std::weak_ptr<OrtSession>& known = (*open)[key];
   SharedSession session = known.lock();
   if (!session) known = session = open_session(library, folder, file, threads, verify);
@@ -137,14 +134,14 @@ SharedSession shared_session(const Ort& library, const std::string& folder, cons
   return session;
 }
 
-SharedSession refusable(const Ort& library, const std::string& file, const std::function<OrtSession*()>& open) {
+SharedSession create_session(const Ort& library, const std::string& file, const std::function<OrtSession*()>& open) {
   try {
     return make_shared_handle(library, open(), ort::ReleaseSession);
   } catch (const OrtError& refusal) {
-    // its words for memory that ran out: of C++, of the C library, and of its arena
+    // it has no error code for memory that ran out: these are the words of C++, of the C library, and of its arena
     for (const char* words : {"std::bad_alloc", "Cannot allocate memory", "Failed to allocate memory"})
       if (refusal.message.find(words) != std::string::npos) throw std::bad_alloc();
-    throw Error(Kind::kEngine, "ONNX Runtime " + library.version() + " does not take " + file + ": " + refusal.message, hint(library));
+    throw Error(Kind::kEngine, "ONNX Runtime " + library.version() + " does not take " + file + ": " + refusal.message, version_hint(library));
   }
 }
 
@@ -152,13 +149,13 @@ std::string kernels_in_use() {
   const std::string wanted = environment(kKernelsVariable);
   if (wanted == kNoKernels) return wanted;
   if (wanted.empty()) return speccompile::kernels().name;
-  std::string known;
+  std::vector<std::string> known;
   for (const speccompile::Kernels* const* path = speccompile::runnable_paths(); *path; ++path) {
     if (wanted == (*path)->name) return speccompile::kernels().name;
-    known += std::string((*path)->name) + ", ";
+    known.emplace_back((*path)->name);
   }
   throw Error(Kind::kUsage, std::string("$") + kKernelsVariable + " is '" + wanted + "', which this machine cannot run",
-              std::string("set it to one of ") + known + "none, or unset it for the fastest");
+              "set it to one of " + joined(known) + ", " + kNoKernels + ", or unset it for the fastest");
 }
 
 }  // namespace spc

@@ -26,7 +26,7 @@ SessionOptions session_options(const Ort& library, int threads, const std::vecto
 SharedSession shared_session(const Ort& library, const std::string& folder, const std::string& file, int threads, bool verify);
 
 // Return the session of `open`. Throws Error(kEngine) if ONNX Runtime rejects the graph in `file`.
-SharedSession refusable(const Ort& library, const std::string& file, const std::function<OrtSession*()>& open);
+SharedSession create_session(const Ort& library, const std::string& file, const std::function<OrtSession*()>& open);
 
 // Return the code path of the kernels in use, "none" for ONNX Runtime's own. Throws Error(kUsage) if $SPECCOMPILE_KERNELS
 // names a path that this machine cannot run.

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "../words.h"
+
 namespace spc {
 namespace {
-
-bool begins_with(const std::string& text, const char* begin) { return text.rfind(begin, 0) == 0; }
 
 // Runs of bytes that are whole in a part of a line: their number, and the bytes of each in the part and in the line.
 struct Runs {
@@ -19,14 +19,12 @@ Runs runs_of(const SlotStates::State& state, const Shape& part) {
   return {count, bytes(part), bytes(state.line)};
 }
 
-size_t line_bytes(const SlotStates::State& state) { return static_cast<size_t>(product(state.line)) * item_size(state.dtype); }
-
 }  // namespace
 
 SlotStates::SlotStates(Engine& engine, const std::vector<Graph>& graphs) : engine_(engine) {
   for (const Graph& graph : graphs)
     for (const Tensor& tensor : graph.inputs) {
-      if (tensor.role != role::kState || begins_with(tensor.buffer, kPersistentPrefix) || begins_with(tensor.buffer, kOutOfPlacePrefix)) continue;
+      if (tensor.role != role::kState || starts_with(tensor.buffer, kPersistentPrefix) || starts_with(tensor.buffer, kOutOfPlacePrefix)) continue;
       if (std::any_of(states_.begin(), states_.end(), [&](const State& each) { return each.buffer == tensor.buffer; })) continue;
       const Shape shape = tensor.concrete_shape({});
       states_.push_back({tensor.buffer, tensor.dtype, shape, Shape(shape.begin() + 1, shape.end())});
@@ -35,7 +33,7 @@ SlotStates::SlotStates(Engine& engine, const std::vector<Graph>& graphs) : engin
 
 std::string SlotStates::read(const State& state, int64_t slot, const Shape& part) const {
   const Runs runs = runs_of(state, part);
-  const char* const line = static_cast<const char*>(engine_.host_view(state.buffer, state.shape).data) + static_cast<size_t>(slot) * line_bytes(state);
+  const char* const line = static_cast<const char*>(engine_.host_view(state.buffer, state.shape).data) + static_cast<size_t>(slot) * state.line_bytes();
   std::string found;
   found.reserve(runs.count * runs.part);
   for (size_t i = 0; i < runs.count; ++i) found.append(line + i * runs.line, runs.part);
@@ -45,7 +43,7 @@ std::string SlotStates::read(const State& state, int64_t slot, const Shape& part
 void SlotStates::write(const State& state, int64_t slot, const Shape& part, std::string_view values) const {
   const Runs runs = runs_of(state, part);
   const Array held = engine_.host_view(state.buffer, state.shape);
-  char* const line = static_cast<char*>(held.data) + static_cast<size_t>(slot) * line_bytes(state);
+  char* const line = static_cast<char*>(held.data) + static_cast<size_t>(slot) * state.line_bytes();
   for (size_t i = 0; i < runs.count && runs.part; ++i) std::memcpy(line + i * runs.line, values.data() + i * runs.part, runs.part);
   engine_.write_state(state.buffer, state.shape, held.data);  // the view may be a copy of a device buffer
 }

@@ -18,6 +18,8 @@ class SlotStates {
   struct State {
     std::string buffer, dtype;
     Shape shape, line;
+
+    size_t line_bytes() const { return static_cast<size_t>(product(line)) * item_size(dtype); }
   };
 
   // graphs: the engine's graphs, which may differ from the manifest's.

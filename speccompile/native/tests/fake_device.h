@@ -117,7 +117,7 @@ class FakeDevice : public spc::Device {
 };
 
 // path = window + length; logits = logit_rows as float; cache' = cache + 1. One graph more has no file.
-inline spc::EngineEntry described() {
+inline spc::EngineEntry fake_engine_entry() {
   const auto width = [](const char* name) { return spc::Dimension{0, name}; };
   const auto size = [](int64_t number) { return spc::Dimension{number, ""}; };
   spc::EngineEntry entry;
@@ -142,7 +142,7 @@ inline spc::EngineEntry described() {
 // A library whose graphs are a few lines of C++.
 class FakeEngine : public spc::DeviceEngine {
  public:
-  explicit FakeEngine(std::shared_ptr<FakeDevice> device) : spc::DeviceEngine(device, described()), fake_(std::move(device)) {}
+  explicit FakeEngine(std::shared_ptr<FakeDevice> device) : spc::DeviceEngine(device, fake_engine_entry()), fake_(std::move(device)) {}
 
   std::vector<const spc::Binding*> prepared;
 

@@ -45,7 +45,8 @@ struct Corpus {
       mutator.one_of(inputs) = input;
   }
 
-  void run(const std::string& input) {
+  // Return whether the target has taken the input.
+  bool run(const std::string& input) {
     spc::write_file(folder + "/input", *target->name + input);
     const double start = spc::wall_seconds();
     wake_after(kSlowest);
@@ -54,10 +55,8 @@ struct Corpus {
     slowest = std::max(slowest, spc::wall_seconds() - start);
     ++tried;
     taken += is_taken;
-    is_last_taken = is_taken;
+    return is_taken;
   }
-
-  bool is_last_taken = false;
 };
 
 std::vector<Corpus> read(int count, char** words) {
@@ -83,8 +82,7 @@ void fuzz(std::vector<Corpus>& corpora, double seconds, uint64_t seed) {
   for (const double start = spc::wall_seconds(); spc::wall_seconds() - start < seconds;) {
     for (Corpus& corpus : corpora) {
       const std::string input = changed(*corpus.target, mutator.one_of(corpus.inputs), mutator);
-      corpus.run(input);
-      if (corpus.is_last_taken) corpus.keep(input, mutator);
+      if (corpus.run(input)) corpus.keep(input, mutator);
     }
   }
   for (const Corpus& corpus : corpora)

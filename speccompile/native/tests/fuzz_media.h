@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "../audio/reader.h"
+#include "../byte_order.h"
 #include "../images/decode.h"
 #include "check.h"
 
@@ -23,8 +24,7 @@ inline std::string with_right_sums(std::string data) {
   if (data.substr(0, 4) != "\x89PNG") return data;
   size_t size = 0;
   for (size_t at = 8; at + 12 <= data.size(); at += size + 12) {
-    size = 0;
-    for (size_t i = 0; i < 4; ++i) size = size << 8 | static_cast<uint8_t>(data[at + i]);
+    size = spc::big_endian_32(data, at);
     if (size > data.size() - at - 12) break;
     const uint32_t sum = chunk_sum(std::string_view(data).substr(at + 4, size + 4));
     for (size_t i = 0; i < 4; ++i) data[at + 8 + size + i] = static_cast<char>(sum >> (24 - 8 * i));

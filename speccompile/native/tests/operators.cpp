@@ -117,7 +117,7 @@ Node shift(Place place) {
   return node;
 }
 
-void check_refusals() {
+void check_linear_and_embedding_refusals() {
   const Make int8 = linear("LinearInt8", 3, 70, 20), int4 = linear("LinearInt4", 3, 70, 20, 32);
   const Make embed = embedding("EmbedInt8", 12, 30);
   check_refused(int8, [](Node& node) { replace(node, 0, {3, 71}); }, "received x [3, 71], expected rows of 70");
@@ -138,6 +138,9 @@ void check_refusals() {
   check_refused(bytes, [](Node& node) { replace(node, 2, {31}); }, "the scales: received the shape [31], expected 64 numbers");
   check_refused(embed, [](Node& node) { node.inputs[0].data<int64_t>()[2] = 30; }, "received the token id 30, expected 0 to 29");
   check_refused(embed, [](Node& node) { node.inputs[0].data<int64_t>()[2] = -1; }, "received the token id -1");
+}
+
+void check_attention_refusals() {
   check_refused(attend("Attend"), [](Node& node) { node.inputs[5].data<int64_t>()[1] = 31; }, "received the length 31, expected 0 to 30");
   check_refused(attend("Attend"), [](Node& node) { replace(node, 7, {2, 1, 11, 10}); }, "the bias: received the shape [2, 1, 11, 10]");
   check_refused(attend("Attend"), [](Node& node) { replace(node, 4, {2, 2, 29, 7}); }, "the cache of values: received the shape [2, 2, 29, 7]");
@@ -148,15 +151,22 @@ void check_refusals() {
   check_refused(heads("RotaryHeads", 8), [](Node& node) { replace(node, 3, {2, 9, 3}); }, "a table of angles: received the shape [2, 9, 3]");
   check_refused(heads("RotaryHeads", 12), [](Node&) {}, "expected an even number of turned columns of a key");
   check_refused(heads("SplitHeads", 0), [](Node& node) { replace(node, 2, {2, 9, 93}); }, "the value: received the shape [2, 9, 93]");
+  check_refused(heads("SplitHeads", 0), [](Node& node) { node.info.integers["key_offset"] = -1; }, "heads: expected where");
+  check_refused(heads("SplitHeads", 0), [](Node& node) { node.info.integers["groups"] = 0; }, "heads: expected at least one");
+  check_refused(attend("Attend"), [](Node& node) { replace(node, 1, {2, 0, 11, 10}); }, "the rows of keys: received the shape [2, 0, 11, 10]");
+}
+
+void check_rows_refusals() {
   check_refused(rows("JoinRows", {{2, 3, 5, 7}, {2, 3, 2, 7}}), [](Node& node) { replace(node, 1, {2, 3, 2, 6}); },
                 "the other rows: received the shape [2, 3, 2, 6]");
   check_refused(rows("RmsNorm", {{5, 20}, {20}}), [](Node& node) { replace(node, 1, {19}); }, "received a weight [19], expected 20 numbers");
   check_refused(rows("RmsNorm", {{5, 20}, {20}}), [](Node& node) { replace(node, 0, {}); }, "received x [], expected rows of numbers");
   check_refused(rows("LayerNorm", {{5, 20}, {20}, {20}}), [](Node& node) { replace(node, 0, {5, 0}); }, "received x [5, 0]");
   check_refused(rows("GatedGelu", {{5, 803}, {5, 801}}), [](Node& node) { node.info.integers["width"] = 0; }, "a gate: expected columns");
-  check_refused(heads("SplitHeads", 0), [](Node& node) { node.info.integers["key_offset"] = -1; }, "heads: expected where");
-  check_refused(heads("SplitHeads", 0), [](Node& node) { node.info.integers["groups"] = 0; }, "heads: expected at least one");
-  check_refused(attend("Attend"), [](Node& node) { replace(node, 1, {2, 0, 11, 10}); }, "the rows of keys: received the shape [2, 0, 11, 10]");
+  check_refused(rows("GatedSilu", {{5, 803}, {5, 801}}), [](Node& node) { replace(node, 0, {5, 802}); }, "received a gate [5, 802]");
+}
+
+void check_state_refusals() {
   check_refused(states("Recur"), [](Node& node) { replace(node, 0, {2, 3, 5, 10}); }, "the query: received the shape [2, 3, 5, 10]");
   check_refused(states("RecurDelta"), [](Node& node) { replace(node, 4, {2, 4, 4, 1}); }, "the beta: received the shape [2, 4, 4, 1]");
   check_refused(states("Recur"), [](Node& node) { replace(node, 3, {2, 4, 5, 2}); }, "the decay: received the shape [2, 4, 5, 2]");
@@ -166,7 +176,6 @@ void check_refusals() {
   check_refused(shift, [](Node& node) { replace(node, 1, {2, 1, 3, 6}); }, "the state: received the shape [2, 1, 3, 6]");
   check_refused(convolve, [](Node& node) { replace(node, 3, {1}); }, "the bias: received the shape [1]");
   check_refused(convolve, [](Node& node) { replace(node, 1, {2, 1, 2, 2000}); }, "the state: received the shape [2, 1, 2, 2000]");
-  check_refused(rows("GatedSilu", {{5, 803}, {5, 801}}), [](Node& node) { replace(node, 0, {5, 802}); }, "received a gate [5, 802]");
 }
 
 }  // namespace
@@ -204,6 +213,9 @@ int main() {
   for (const char* name : {"Recur", "RecurDelta", "Advance", "AdvanceDelta"}) check_threads(states(name));
   check_threads(convolve);
   check_threads(shift);
-  check_refusals();
+  check_linear_and_embedding_refusals();
+  check_attention_refusals();
+  check_rows_refusals();
+  check_state_refusals();
   return 0;
 }

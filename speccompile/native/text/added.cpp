@@ -19,8 +19,6 @@ AddedToken read_token(const Json& json) {
   return token;
 }
 
-uint64_t edge(uint32_t node, char byte) { return uint64_t{node} << 8 | static_cast<unsigned char>(byte); }
-
 }  // namespace
 
 bool AddedToken::operator==(const AddedToken& other) const {
@@ -32,7 +30,7 @@ void Finder::add(std::string_view text, uint32_t id) {
   uint32_t node = 0;
   for (const char byte : text) {
     const auto fresh = static_cast<uint32_t>(nodes_.size() + 1);
-    node = nodes_.emplace(edge(node, byte), fresh).first->second;
+    node = nodes_.emplace(trie_edge(node, byte), fresh).first->second;
   }
   if (text.empty()) throw InvalidTokenizer{"an added token of no text"};
   if (!ends_.emplace(node, id).second) throw InvalidTokenizer{"two added tokens " + python_repr(text)};
@@ -45,7 +43,7 @@ bool Finder::find(std::string_view text, size_t from, Found& found) const {
     uint32_t node = 0;
     found.end = 0;
     for (size_t at = begin; at < text.size(); ++at) {
-      const auto next = nodes_.find(edge(node, text[at]));
+      const auto next = nodes_.find(trie_edge(node, text[at]));
       if (next == nodes_.end()) break;
       node = next->second;
       if (const auto end = ends_.find(node); end != ends_.end()) found = {begin, at + 1, end->second};

@@ -1,6 +1,7 @@
 #include "charsmap.h"
 
 #include "../base64.h"
+#include "../byte_order.h"
 #include "reading.h"
 
 namespace spc {
@@ -12,12 +13,6 @@ bool has_leaf(uint32_t unit) { return unit >> 8 & 1; }
 uint32_t label(uint32_t unit) { return unit & (1u << 31 | 0xFF); }
 uint32_t offset(uint32_t unit) { return unit >> 10 << ((unit & 1u << 9) >> 6); }
 
-uint32_t little_endian(std::string_view bytes, size_t at) {
-  uint32_t number = 0;
-  for (size_t i = 0; i < 4; ++i) number |= static_cast<uint32_t>(static_cast<unsigned char>(bytes[at + i])) << 8 * i;
-  return number;
-}
-
 }  // namespace
 
 Precompiled::Precompiled(const std::string& charsmap)
@@ -26,9 +21,9 @@ Precompiled::Precompiled(const std::string& charsmap)
       controls_(unicode::property("grapheme_control")) {
   const std::optional<std::string> bytes = from_base64(charsmap);
   if (!bytes || bytes->size() < 4) throw InvalidTokenizer{"precompiled_charsmap is no map"};
-  const size_t size = little_endian(*bytes, 0);
+  const size_t size = little_endian_32(*bytes, 0);
   if (size % 4 != 0 || size == 0 || size > bytes->size() - 4) throw InvalidTokenizer{"precompiled_charsmap is no map"};
-  for (size_t at = 4; at < 4 + size; at += 4) units_.push_back(little_endian(*bytes, at));
+  for (size_t at = 4; at < 4 + size; at += 4) units_.push_back(little_endian_32(*bytes, at));
   texts_ = bytes->substr(4 + size);
 }
 

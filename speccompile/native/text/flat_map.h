@@ -6,6 +6,9 @@
 
 namespace spc {
 
+// Return the key of the edge that leads from a trie's node to the child behind a byte.
+inline uint64_t trie_edge(uint32_t node, char byte) { return uint64_t{node} << 8 | static_cast<unsigned char>(byte); }
+
 // No key may be all ones.
 template <class Value>
 class FlatMap {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "../words.h"
 #include "flat_map.h"
 #include "unicode.h"
 #include "unicode_compatible.h"
@@ -58,23 +59,25 @@ const Tables& tables() {
   return kTables;
 }
 
+// Character of a form. from: place in the original text.
 struct Unit {
-  uint32_t code, order;  // its combining class
+  uint32_t code, combining_class;
   size_t from;
 };
 
-void put(std::vector<Unit>& units, uint32_t code, size_t from) {
-  const uint32_t* order = code < 0x300 ? nullptr : tables().classes.find(code);
-  units.push_back({code, order ? *order : 0, from});
+void append(std::vector<Unit>& units, uint32_t code, size_t from) {
+  constexpr uint32_t kFirstMark = 0x300;  // characters before it have class 0
+  const uint32_t* combining_class = code < kFirstMark ? nullptr : tables().classes.find(code);
+  units.push_back({code, combining_class ? *combining_class : 0, from});
 }
 
 void decompose(std::vector<Unit>& units, uint32_t code, size_t from, bool compatible) {
   if (code < 0x80) return units.push_back({code, 0, from});
   if (code - kSyllable < kSyllables) {
     const uint32_t index = code - kSyllable, trailing = index % kTrailings;
-    put(units, kLeading + index / (kVowels * kTrailings), from);
-    put(units, kVowel + index / kTrailings % kVowels, from);
-    if (trailing) put(units, kTrailing + trailing, from);
+    append(units, kLeading + index / (kVowels * kTrailings), from);
+    append(units, kVowel + index / kTrailings % kVowels, from);
+    if (trailing) append(units, kTrailing + trailing, from);
     return;
   }
   const auto find = [&](const std::unordered_map<uint32_t, Codes>& in) {
@@ -83,21 +86,21 @@ void decompose(std::vector<Unit>& units, uint32_t code, size_t from, bool compat
   };
   const Codes* parts = compatible ? find(tables().compatible) : nullptr;
   if (!parts) parts = find(tables().canonical);
-  if (!parts) return put(units, code, from);
-  for (const uint32_t part : *parts) put(units, part, from);
+  if (!parts) return append(units, code, from);
+  for (const uint32_t part : *parts) append(units, part, from);
 }
 
-// Marks in a row come in the order of their classes.
+// Sort marks in a row by their classes (canonical ordering).
 void order(std::vector<Unit>& units) {
   for (auto begin = units.begin(); begin != units.end();) {
-    begin = std::find_if(begin, units.end(), [](const Unit& unit) { return unit.order != 0; });
-    const auto end = std::find_if(begin, units.end(), [](const Unit& unit) { return unit.order == 0; });
-    std::stable_sort(begin, end, [](const Unit& a, const Unit& b) { return a.order < b.order; });
+    begin = std::find_if(begin, units.end(), [](const Unit& unit) { return unit.combining_class != 0; });
+    const auto end = std::find_if(begin, units.end(), [](const Unit& unit) { return unit.combining_class == 0; });
+    std::stable_sort(begin, end, [](const Unit& a, const Unit& b) { return a.combining_class < b.combining_class; });
     begin = end;
   }
 }
 
-// 0 for two that do not join.
+// Return the character that two characters compose to, 0 for none.
 uint32_t composition(uint32_t first, uint32_t second) {
   if (first - kLeading < kLeadings && second - kVowel < kVowels)
     return kSyllable + ((first - kLeading) * kVowels + (second - kVowel)) * kTrailings;
@@ -110,26 +113,22 @@ uint32_t composition(uint32_t first, uint32_t second) {
 void compose(std::vector<Unit>& units) {
   constexpr size_t kNone = ~size_t{0};
   size_t starter = kNone, kept = 0;
-  bool between = false;  // something was kept behind the starter,
-  uint32_t last = 0;     // of this class
+  bool has_between = false;  // a mark was kept behind the starter: a later one of its class is blocked
+  uint32_t last_class = 0;
   for (size_t i = 0; i < units.size(); ++i) {
     const Unit unit = units[i];
-    if (starter != kNone && (!between || last < unit.order)) {
+    if (starter != kNone && (!has_between || last_class < unit.combining_class)) {
       if (const uint32_t joined = composition(units[starter].code, unit.code)) {
         units[starter].code = joined;
         continue;
       }
     }
-    if (unit.order == 0) starter = kept;
-    between = unit.order != 0;
-    last = unit.order;
+    if (unit.combining_class == 0) starter = kept;
+    has_between = unit.combining_class != 0;
+    last_class = unit.combining_class;
     units[kept++] = unit;
   }
   units.resize(kept);
-}
-
-bool is_ascii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
 }  // namespace

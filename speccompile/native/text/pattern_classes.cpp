@@ -11,39 +11,40 @@ namespace {
 
 using unicode::Set;
 
-struct Kinds {
-  std::map<uint32_t, uint32_t> first;              // of its kind, for those that are not the first
-  std::map<uint32_t, std::vector<uint32_t>> kind;  // all, by the first
-  std::map<uint32_t, std::vector<uint32_t>> several;
+// Unicode's case folding (CaseFolding.txt).
+struct CaseFolds {
+  std::map<uint32_t, uint32_t> folds;                   // of characters that fold to another one
+  std::map<uint32_t, std::vector<uint32_t>> cases;      // by fold: all characters that fold to it, and itself
+  std::map<uint32_t, std::vector<uint32_t>> sequences;  // of characters that fold to several: those
 
-  Kinds() {
-    for (const auto& [code, to] : unicode::moves(unicode::kFolds)) {
-      first[code] = to;
-      kind[to].push_back(code);
+  CaseFolds() {
+    for (const auto& [code, fold] : unicode::moves(unicode::kFolds)) {
+      folds[code] = fold;
+      cases[fold].push_back(code);
     }
-    for (auto& [to, codes] : kind) codes.push_back(to);
+    for (auto& [fold, codes] : cases) codes.push_back(fold);
     for (unicode::Packed packed(unicode::kSeveral); packed.more();) {
       const uint32_t size = packed.number(), code = packed.number();
-      for (uint32_t i = 1; i < size; ++i) several[code].push_back(packed.number());
+      for (uint32_t i = 1; i < size; ++i) sequences[code].push_back(packed.number());
     }
   }
-  uint32_t first_of(uint32_t code) const {
-    const auto found = first.find(code);
-    return found == first.end() ? code : found->second;
+  uint32_t fold_of(uint32_t code) const {
+    const auto found = folds.find(code);
+    return found == folds.end() ? code : found->second;
   }
 };
 
-const Kinds& kinds() {
-  static const Kinds kKinds;
-  return kKinds;
+const CaseFolds& case_folds() {
+  static const CaseFolds kCaseFolds;
+  return kCaseFolds;
 }
 
-// [ .. ]: the union of what stands between &&, each && intersecting it with what came before.
+// Reader of [ .. ]: a union of characters, ranges and sets; each && intersects what follows with what came before.
 class Brackets {
  public:
   Brackets(std::string_view source, size_t& at) : source_(source), at_(at) {}
 
-  // Behind the [. Negation is left to the caller, for (?i) comes first.
+  // Return the set behind the [. Negation is left to the caller, because (?i) comes first.
   Set parse(int depth, bool& negative) {
     if (depth > kDepth) unknown("brackets nested deeper than " + std::to_string(kDepth));
     negative = next("^");
@@ -77,7 +78,7 @@ class Brackets {
     return here;
   }
 
-  // [..], [:..:], \p{..}, \s; none for a character. What follows must not be a range.
+  // Return a whole set: [..], [:..:], \p{..} or \s; none for a character. Throws PatternError if it begins a range.
   std::optional<Set> whole_set(int depth) {
     std::optional<Set> set;
     const size_t start = at_;
@@ -146,7 +147,7 @@ Set parse_brackets(std::string_view source, size_t& at, bool caseless) {
   bool negative = false;
   Set set = Brackets(source, at).parse(0, negative);
   if (caseless) {
-    if (!negative && several_in(set)) unknown("(?i) with a character that stands for several");
+    if (!negative && folds_to_several(set)) unknown("(?i) with a character that stands for several");
     set = with_cases(set);
   }
   return negative ? ~set : set;
@@ -155,35 +156,31 @@ Set parse_brackets(std::string_view source, size_t& at, bool caseless) {
 Set with_cases(const Set& set) {
   std::vector<Set::Range> ranges = set.ranges();
   if (ranges.size() == 1 && ranges[0].first == ranges[0].second) {  // as letters in a pattern are
-    const auto found = kinds().kind.find(kinds().first_of(ranges[0].first));
-    if (found == kinds().kind.end()) return set;
+    const auto found = case_folds().cases.find(case_folds().fold_of(ranges[0].first));
+    if (found == case_folds().cases.end()) return set;
     for (const uint32_t code : found->second) ranges.emplace_back(code, code);
     return Set(std::move(ranges));
   }
-  for (const auto& [first, codes] : kinds().kind) {
+  for (const auto& [fold, codes] : case_folds().cases) {
     if (std::none_of(codes.begin(), codes.end(), [&](uint32_t code) { return set.has(code); })) continue;
     for (const uint32_t code : codes) ranges.emplace_back(code, code);
   }
   return Set(std::move(ranges));
 }
 
-bool several_in(const Set& set) {
-  const auto& several = kinds().several;
-  return std::any_of(several.begin(), several.end(), [&](const auto& each) { return set.has(each.first); });
+bool folds_to_several(const Set& set) {
+  const auto& sequences = case_folds().sequences;
+  return std::any_of(sequences.begin(), sequences.end(), [&](const auto& each) { return set.has(each.first); });
 }
 
-bool several_in(const std::vector<uint32_t>& row) {
-  for (size_t at = 0; at < row.size(); ++at) {
-    if (kinds().several.count(row[at])) return true;
-    for (const auto& [code, codes] : kinds().several) {
-      size_t same = 0;
-      while (same < codes.size() && at + same < row.size() &&
-             kinds().first_of(row[at + same]) == kinds().first_of(codes[same]))
-        ++same;
-      if (same == codes.size()) return true;
-    }
-  }
-  return false;
+bool folds_to_several(const std::vector<uint32_t>& text) {
+  const auto is_same = [](uint32_t one, uint32_t other) { return case_folds().fold_of(one) == case_folds().fold_of(other); };
+  const auto occurs = [&](const auto& each) {
+    return std::search(text.begin(), text.end(), each.second.begin(), each.second.end(), is_same) != text.end();
+  };
+  const auto& sequences = case_folds().sequences;
+  return std::any_of(text.begin(), text.end(), [&](uint32_t code) { return sequences.count(code) > 0; }) ||
+         std::any_of(sequences.begin(), sequences.end(), occurs);
 }
 
 }  // namespace spc

@@ -83,7 +83,7 @@ class Parser {
       if (i < parts.size() && parts[i].kind == Node::Kind::kCharacter && parts[i].caseless) {
         row.push_back(parts[i].code);
       } else {
-        if (several_in(row)) unknown("(?i) with characters that stand for another one");
+        if (folds_to_several(row)) unknown("(?i) with characters that stand for another one");
         row.clear();
       }
     }

@@ -53,9 +53,10 @@ uint32_t parse_escape(std::string_view source, size_t& at);
 
 // Return the set with all cases of its characters, as (?i) reads it.
 unicode::Set with_cases(const unicode::Set& set);
-// Return whether under (?i) a character of the set, or a row of characters, equals several others, or one.
-bool several_in(const unicode::Set& set);
-bool several_in(const std::vector<uint32_t>& row);
+// Return whether under (?i) a character of a set equals several characters.
+bool folds_to_several(const unicode::Set& set);
+// Return whether under (?i) a character of a text equals several, or several of them equal one.
+bool folds_to_several(const std::vector<uint32_t>& text);
 
 // A program for the matcher.
 struct Step {

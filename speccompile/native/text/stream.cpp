@@ -6,6 +6,7 @@
 
 #include "../errors.h"
 #include "../json.h"
+#include "../words.h"
 #include "text.h"
 #include "unicode.h"
 
@@ -38,9 +39,7 @@ TokenIds joined(const TokenIds& left, const TokenIds& right, size_t count) {
 }
 
 std::string repr(const std::vector<std::string>& stop) {
-  std::string text;
-  for (const std::string& each : stop) text += (text.empty() ? "" : ", ") + python_repr(each);
-  return "[" + text + "]";
+  return "[" + comma_separated(stop, [](const std::string& each) { return python_repr(each); }) + "]";
 }
 
 }  // namespace

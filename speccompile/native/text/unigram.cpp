@@ -40,8 +40,6 @@ constexpr double kUnknownPenalty = 10;
 constexpr int64_t kNone = -1;
 constexpr uint32_t kRoot = 0;
 
-uint64_t edge(uint32_t node, char byte) { return uint64_t{node} << 8 | static_cast<unsigned char>(byte); }
-
 }  // namespace
 
 Unigram::Unigram(const Json& model, const TokenFinder& ids) : ids_(ids) {
@@ -57,10 +55,10 @@ Unigram::Unigram(const Json& model, const TokenFinder& ids) : ids_(ids) {
     if (pair.size() != 2 || !pair[0].is_text() || !pair[1].is_number()) throw InvalidTokenizer{"expected a piece and its score, found " + piece.repr()};
     uint32_t node = kRoot;
     for (const char byte : pair[0].text()) {
-      const uint32_t* const next = children_.find(edge(node, byte));
+      const uint32_t* const next = children_.find(trie_edge(node, byte));
       const uint32_t found = next ? *next : static_cast<uint32_t>(tokens_.size());
       if (!next) {
-        children_.set(edge(node, byte), found);
+        children_.set(trie_edge(node, byte), found);
         tokens_.push_back(kNone);
       }
       node = found;
@@ -87,7 +85,7 @@ std::vector<Unigram::Node> Unigram::best_paths(std::string_view piece) const {
     bool has_single = false;
     uint32_t node = kRoot;
     for (size_t at = start; at < piece.size(); ++at) {
-      const uint32_t* const next = children_.find(edge(node, piece[at]));
+      const uint32_t* const next = children_.find(trie_edge(node, piece[at]));
       if (!next) break;
       node = *next;
       if (tokens_[node] == kNone) continue;

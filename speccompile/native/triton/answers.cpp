@@ -53,7 +53,7 @@ bool finish(Row& row, spc_session* session, size_t number) {
   outputs.push_back(Output::text("finish_reason", reason));
   outputs.push_back(Output::count_of("num_input_tokens", static_cast<size_t>(generation["prompt_tokens"].integer())));
   outputs.push_back(Output::count_of("num_output_tokens", generation["token_ids"].list().size()));
-  outputs.push_back(Output::text("generation", spc::documented(generation).dump()));
+  outputs.push_back(Output::text("generation", spc::documented_fields(generation).dump()));
   row.asked->request->send(outputs, true);
   return true;
 }

@@ -13,20 +13,20 @@ std::string shape_text(const int64_t* shape, uint32_t rank) {
   return text + "]";
 }
 
-void need_cpu(TRITONSERVER_MemoryType memory, const char* what) {
+void check_host_memory(TRITONSERVER_MemoryType memory, const char* name) {
   if (memory == TRITONSERVER_MEMORY_CPU || memory == TRITONSERVER_MEMORY_CPU_PINNED) return;
-  throw Refused(TRITONSERVER_ERROR_INVALID_ARG, std::string("the ") + what + " is in the memory of a GPU, expected the processor's",
+  throw Refused(TRITONSERVER_ERROR_INVALID_ARG, std::string("the ") + name + " is in the memory of a GPU, expected the processor's",
                 "use the processor's memory");
 }
 
-// Appends the part of an input that lies in one of its buffers.
+// Append the part of an input that lies in one of its buffers.
 void append(std::string& bytes, TRITONBACKEND_Input* input, uint32_t index) {
   const void* data = nullptr;
   uint64_t size = 0;
   TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
   int64_t memory_id = 0;
   check(TRITONBACKEND_InputBuffer(input, index, &data, &size, &memory, &memory_id));
-  need_cpu(memory, "input");
+  check_host_memory(memory, "input");
   bytes.append(static_cast<const char*>(data), size);
 }
 
@@ -60,13 +60,13 @@ Output Output::ids(const char* name, const std::vector<int64_t>& values) {
 }
 
 Request::Request(TRITONBACKEND_Request* request) : request_(request) {
-  ignore(TRITONBACKEND_ResponseFactoryNew(&factory_, request));  // whatever goes wrong, the request is released
+  ignore(TRITONBACKEND_ResponseFactoryNew(&factory_, request));  // an exception here would leave the request unreleased
   uint32_t count = 0;
   ignore(TRITONBACKEND_RequestOutputCount(request, &count));
   for (uint32_t index = 0; index < count; ++index) {
     const char* name = nullptr;
     ignore(TRITONBACKEND_RequestOutputName(request, index, &name));
-    if (name) wanted_.emplace_back(name);
+    if (name) requested_outputs_.emplace_back(name);
   }
 }
 
@@ -101,14 +101,16 @@ bool Request::cancelled() const {
   return found;
 }
 
-bool Request::wants(const char* name) const { return std::find(wanted_.begin(), wanted_.end(), name) != wanted_.end(); }
+bool Request::is_requested(const char* output) const {
+  return std::find(requested_outputs_.begin(), requested_outputs_.end(), output) != requested_outputs_.end();
+}
 
 void Request::send(const std::vector<Output>& outputs, bool final) {
   TRITONBACKEND_Response* response = nullptr;
   check(TRITONBACKEND_ResponseNewFromFactory(&response, factory_));
   try {
     for (const Output& each : outputs) {
-      if (!wants(each.name)) continue;
+      if (!is_requested(each.name)) continue;
       const int64_t shape[] = {1, each.count};
       TRITONBACKEND_Output* output = nullptr;
       check(TRITONBACKEND_ResponseOutput(response, &output, each.name, each.type, shape, 2));
@@ -116,7 +118,7 @@ void Request::send(const std::vector<Output>& outputs, bool final) {
       TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
       int64_t memory_id = 0;
       check(TRITONBACKEND_OutputBuffer(output, &data, each.bytes.size(), &memory, &memory_id));
-      need_cpu(memory, "answer");
+      check_host_memory(memory, "answer");
       std::memcpy(data, each.bytes.data(), each.bytes.size());
     }
   } catch (...) {

@@ -1,4 +1,4 @@
-// A request of the server's: its inputs, and its responses.
+// Request of Triton's server: its inputs and responses.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace triton {
 
-// The values of an input, as the bytes that the client has sent.
+// Values of an input, as the bytes that the client has sent.
 struct Values {
   std::string name, bytes;
   size_t count = 0;
 
-  // The value of an input that has one.
+  // Return the first value.
   template <class T>
   T single() const;
   template <class T>
@@ -23,7 +23,7 @@ struct Values {
   std::vector<std::string> texts() const;
 };
 
-// An output as the server stores it.
+// Output as the server stores it.
 struct Output {
   const char* name;
   TRITONSERVER_DataType type;
@@ -35,7 +35,7 @@ struct Output {
   static Output ids(const char* name, const std::vector<int64_t>& values);
 };
 
-// Answered once, released at the end.
+// Owner of a request: it sends the responses, and releases the request at the end.
 class Request {
  public:
   explicit Request(TRITONBACKEND_Request* request);
@@ -43,23 +43,23 @@ class Request {
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
 
-  // None where it was not sent. Throws Refused unless it is for one prompt.
+  // Return an input, none where it was not sent. Throws Refused unless it is for one prompt.
   std::optional<Values> input(const char* name) const;
   bool cancelled() const;
-  // A response with those of the outputs that are wanted.
+  // Send a response with those of the outputs that the client has requested.
   void send(const std::vector<Output>& outputs, bool final);
-  // The last response: an error.
+  // Send the last response, an error, unless the last one was sent.
   void fail(std::exception_ptr thrown) noexcept;
   bool answered() const { return answered_ || !factory_; }
   bool succeeded() const { return succeeded_; }
   TRITONBACKEND_Request* get() const { return request_; }
 
  private:
-  bool wants(const char* name) const;
+  bool is_requested(const char* output) const;
 
   TRITONBACKEND_Request* request_;
   TRITONBACKEND_ResponseFactory* factory_ = nullptr;
-  std::vector<std::string> wanted_;
+  std::vector<std::string> requested_outputs_;
   bool answered_ = false, succeeded_ = false;
 };
 

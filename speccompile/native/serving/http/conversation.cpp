@@ -71,7 +71,7 @@ Json plain_message(const Json& message, const std::string& where) {
 
 std::string chat_text(const Json& fields, const ChatTemplates& templates, const Json& tools, const Json::List* shown) {
   constexpr const char* kContinue = "continue_final_message";
-  if (!templates.is_there()) throw RequestError(400, "this model has no chat template", "messages", "", "use /v1/completions");
+  if (!templates.has_templates()) throw RequestError(400, "this model has no chat template", "messages", "", "use /v1/completions");
   const bool goes_on = fields[kContinue].boolean();
   const bool opens = fields.find("add_generation_prompt") ? fields["add_generation_prompt"].boolean() : !goes_on;
   if (goes_on && opens) refuse(kContinue, "received true, and add_generation_prompt is true as well, expected one of them");

@@ -30,6 +30,7 @@ std::string escaped(const std::string& text) {
   return found;
 }
 
+// Append the two lines of comments before a metric.
 void head(std::string& to, const std::string& name, const char* help, const char* type) {
   to += "# HELP " + name + " " + help + "\n# TYPE " + name + " " + type + "\n";
 }
@@ -37,7 +38,7 @@ void head(std::string& to, const std::string& name, const char* help, const char
 int64_t open_descriptors() {
   DIR* const folder = opendir("/proc/self/fd");
   if (!folder) return 0;
-  int64_t count = -3;  // ".", "..", and the one that reads the others
+  int64_t count = -3;  // without ".", "..", and the descriptor of this folder
   while (readdir(folder)) ++count;
   closedir(folder);
   return count;
@@ -110,7 +111,7 @@ void Metrics::round(int64_t /*tokens*/, const std::vector<int64_t>& drafts, cons
   }
   for (const int64_t count : accepted) {
     numbers_["spec_decode_num_accepted_tokens"] += static_cast<double>(count);
-    for (size_t place = 0; place < accepted_.size() && static_cast<int64_t>(place) < count; ++place) ++accepted_[place];
+    for (size_t position = 0; position < accepted_.size() && static_cast<int64_t>(position) < count; ++position) ++accepted_[position];
   }
 }
 
@@ -121,18 +122,18 @@ void Metrics::stepped(int64_t tokens, double used) {
 }
 
 void Metrics::ended(const FinishedSequence& sequence) {
-  const double count = static_cast<double>(sequence.token_ids.size()), whole = sequence.queue_seconds + sequence.seconds;
+  const double count = static_cast<double>(sequence.token_ids.size()), latency = sequence.queue_seconds + sequence.seconds;
   const bool is_aborted = sequence.finish_reason == finish::kCancelled || sequence.finish_reason == finish::kTimeout;
   const std::lock_guard<std::mutex> held(mutex_);
   numbers_["generation_tokens"] += count;
-  observe("e2e_request_latency_seconds", whole);
+  observe("e2e_request_latency_seconds", latency);
   observe("request_prefill_time_seconds", sequence.prefill_seconds);
   if (const Json& encoding = sequence.json["encode_seconds"]; !encoding.is_null()) observe("request_encode_time_seconds", encoding.number());
   observe("request_decode_time_seconds", std::max(0.0, sequence.seconds - sequence.prefill_seconds));
   observe("request_prompt_tokens", static_cast<double>(sequence.prompt_tokens));
   observe("request_generation_tokens", count);
   if (sequence.first_token_seconds && count > 1)
-    observe("request_time_per_output_token_seconds", std::max(0.0, whole - *sequence.first_token_seconds) / (count - 1));
+    observe("request_time_per_output_token_seconds", std::max(0.0, latency - *sequence.first_token_seconds) / (count - 1));
   ++ends_[is_aborted ? "abort" : sequence.finish_reason == finish::kCapacity ? finish::kLength : sequence.finish_reason];
 }
 
@@ -169,45 +170,40 @@ std::string Metrics::text() const {
     for (const auto& [name, value] : {std::pair{"mm_cache_queries", use.queries}, {"mm_cache_hits", use.hits}, {"mm_cache_bytes", use.kept_bytes}})
       numbers[name] = static_cast<double>(value);
   }
-  const auto value_of = [&numbers](const char* name) {
-    const auto own = numbers.find(name);
-    return own == numbers.end() ? 0.0 : own->second;
+  const auto add = [&](const std::string& name, const char* help, const char* type, double value) {
+    head(found, name, help, type);
+    found += name + labels() + number(value) + "\n";
   };
-  const auto by_label = [&](const char* name, const char* help, const char* label, const std::map<std::string, double>& values) {
-    const std::string whole = std::string(kPrefix) + name + "_total";
-    head(found, whole, help, "counter");
-    for (const auto& [key, value] : values) found += whole + labels(label, key) + number(value) + "\n";
-  };
-  for (const MetricText& each : kCounters) {
-    const std::string name = std::string(kPrefix) + each.name + "_total";
-    head(found, name, each.help, "counter");
-    found += name + labels() + number(value_of(each.name)) + "\n";
+  for (const MetricText& each : kCounters) add(std::string(kPrefix) + each.name + "_total", each.help, "counter", numbers[each.name]);
+  for (const MetricText& each : kGauges) add(std::string(kPrefix) + each.name, each.help, "gauge", numbers[each.name]);
+  for (const HistogramText& each : kHistograms) add_histogram(found, each);
+  std::map<std::string, double> positions;
+  for (size_t position = 0; position < accepted_.size(); ++position) positions[std::to_string(position)] = accepted_[position];
+  add_by_label(found, "request_success", "Finished sequences by reason.", "finished_reason", ends_);
+  add_by_label(found, "admission_rejections", "Requests that were not taken, by reason.", "reason", refusals_);
+  add_by_label(found, "spec_decode_num_accepted_tokens_per_pos", "Accepted draft tokens by position.", "position", positions);
+  add(std::string(kPrefix) + "request_failures_total", "Requests that failed.", "counter", failures_);
+  return found;
+}
+
+void Metrics::add_histogram(std::string& to, const HistogramText& text) const {
+  const std::string name = std::string(kPrefix) + text.name;
+  const Distribution& own = distributions_.at(text.name);
+  head(to, name, text.help, "histogram");
+  double count = 0;
+  for (size_t bucket = 0; bucket <= text.count; ++bucket) {
+    count += own.counts[bucket];
+    const std::string end = bucket < text.count ? number(text.buckets[bucket]) : "+Inf";
+    to += name + "_bucket" + labels("le", end) + number(count) + "\n";
   }
-  for (const MetricText& each : kGauges) {
-    const std::string name = std::string(kPrefix) + each.name;
-    head(found, name, each.help, "gauge");
-    found += name + labels() + number(value_of(each.name)) + "\n";
-  }
-  for (const HistogramText& each : kHistograms) {
-    const std::string name = std::string(kPrefix) + each.name;
-    const Distribution& own = distributions_.at(each.name);
-    head(found, name, each.help, "histogram");
-    double count = 0;
-    for (size_t bucket = 0; bucket <= each.count; ++bucket) {
-      count += own.counts[bucket];
-      const std::string end = bucket < each.count ? number(each.buckets[bucket]) : "+Inf";
-      found += name + "_bucket" + labels("le", end) + number(count) + "\n";
-    }
-    found += name + "_count" + labels() + number(count) + "\n" + name + "_sum" + labels() + number(own.sum) + "\n";
-  }
-  std::map<std::string, double> places;
-  for (size_t place = 0; place < accepted_.size(); ++place) places[std::to_string(place)] = accepted_[place];
-  by_label("request_success", "Finished sequences by reason.", "finished_reason", ends_);
-  by_label("admission_rejections", "Requests that were not taken, by reason.", "reason", refusals_);
-  by_label("spec_decode_num_accepted_tokens_per_pos", "Accepted draft tokens by position.", "position", places);
-  const std::string failures = std::string(kPrefix) + "request_failures_total";
-  head(found, failures, "Requests that failed.", "counter");
-  return found + failures + labels() + number(failures_) + "\n";
+  to += name + "_count" + labels() + number(count) + "\n" + name + "_sum" + labels() + number(own.sum) + "\n";
+}
+
+void Metrics::add_by_label(std::string& to, const char* name, const char* help, const char* label,
+                           const std::map<std::string, double>& values) const {
+  const std::string full_name = std::string(kPrefix) + name + "_total";
+  head(to, full_name, help, "counter");
+  for (const auto& [value, count] : values) to += full_name + labels(label, value) + number(count) + "\n";
 }
 
 }  // namespace spc::http

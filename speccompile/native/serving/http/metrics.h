@@ -11,6 +11,8 @@
 
 namespace spc::http {
 
+struct HistogramText;
+
 // Observer that counts the events of a service. Any thread may call `text`.
 class Metrics : public Observer {
  public:
@@ -40,6 +42,9 @@ class Metrics : public Observer {
 
   void observe(const char* name, double value, double times = 1);
   std::string labels(const char* name = "", const std::string& value = "") const;
+  // Append a metric to a text. The lock is held.
+  void add_histogram(std::string& to, const HistogramText& text) const;
+  void add_by_label(std::string& to, const char* name, const char* help, const char* label, const std::map<std::string, double>& values) const;
 
   const std::map<std::string, std::string> labels_;
   const images::ImageReader* const pictures_;

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <utility>
 
+#include "../../words.h"
 #include "errors.h"
 
 namespace spc::http {
@@ -72,13 +73,13 @@ void ServedModel::check_name(const std::string& asked) const {
   constexpr size_t kShown = 80;
   const std::vector<std::string> served = names();
   if (std::find(served.begin(), served.end(), asked) != served.end()) return;
-  std::string expected;
-  for (const std::string& each : served) expected += (expected.empty() ? "" : " or ") + python_repr(each);
-  throw RequestError(404, "the model " + python_repr(first_characters(asked, kShown)) + " does not exist: expected " + expected, "model", "model_not_found").of_kind(kNotFound);
+  std::vector<std::string> expected;
+  for (const std::string& each : served) expected.push_back(python_repr(each));
+  throw RequestError(404, "the model " + python_repr(first_characters(asked, kShown)) + " does not exist: expected " + joined(expected, " or "), "model", "model_not_found").of_kind(kNotFound);
 }
 
 std::string ServedModel::adapter_of(const std::string& asked) const {
-  return asked.rfind(name + ":", 0) == 0 ? asked.substr(name.size() + 1) : "";
+  return starts_with(asked, name + ":") ? asked.substr(name.size() + 1) : "";
 }
 
 }  // namespace spc::http

@@ -17,7 +17,7 @@ constexpr const char* kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'";
 
-Json described(const std::string& name, const ServedModel& model, int64_t max_length) {
+Json model_entry(const std::string& name, const ServedModel& model, int64_t max_length) {
   Json found = Json::Object{{"id", name}, {"object", "model"}, {"created", model.created}, {"owned_by", "speccompile"}};
   if (name != model.name) found.set("parent", model.name);
   found.set("max_model_len", max_length);
@@ -26,7 +26,7 @@ Json described(const std::string& name, const ServedModel& model, int64_t max_le
 
 // Return whether the chat template writes a system message: some refuse it, and some leave it out.
 bool takes_system_prompt(const Bundle& bundle) {
-  if (!bundle.chat().is_there()) return false;
+  if (!bundle.chat().has_templates()) return false;
   const auto message = [](const char* role, const char* content) { return Json(Json::Object{{"role", role}, {"content", content}}); };
   try {
     const std::string written = bundle.chat().apply({message("system", kProbe), message("user", "a question")}, true, Json(Json::Object()));
@@ -41,7 +41,7 @@ Json capabilities(const Bundle& bundle, const std::string& model, bool speculati
   const Manifest& manifest = bundle.manifest();
   const bool has_text = bundle.text() != nullptr, drafts = manifest.tokens > 0;
   return Json::Object{{"model", model},
-                      {"chat", has_text && bundle.chat().is_there()},
+                      {"chat", has_text && bundle.chat().has_templates()},
                       {"system_prompt", takes_system_prompt(bundle)},
                       {"text", has_text},
                       {"images", bundle.vision() != nullptr},
@@ -63,7 +63,7 @@ bool is_known(const std::string* tags, const std::string& present) {
   const std::vector<std::string> known = split(tags ? *tags : "", ',');
   return std::any_of(known.begin(), known.end(), [&](const std::string& each) {
     std::string tag = trimmed(each, " \t");
-    if (tag.rfind("W/", 0) == 0) tag.erase(0, 2);
+    if (starts_with(tag, "W/")) tag.erase(0, 2);
     return tag == present || tag == "*";
   });
 }
@@ -105,7 +105,7 @@ bool App::read_route(Exchange& exchange) {
   } else if (is_read(target == "/bundle")) {
     authenticate(exchange);
     exchange.answer(200, capabilities(*model_->opened()->bundle, model_->name, settings_.speculative));
-  } else if (is_read(target == kModels || target.rfind(std::string(kModels) + "/", 0) == 0)) {
+  } else if (is_read(target == kModels || starts_with(target, std::string(kModels) + "/"))) {
     models(exchange, target.substr(std::string(kModels).size()));
   } else {
     return settings_.page && page_route(exchange);
@@ -120,17 +120,17 @@ void App::models(Exchange& exchange, const std::string& name) {
   if (!name.empty()) {
     const std::string wanted = name.substr(1);
     model_->check_name(wanted);
-    return exchange.answer(200, described(wanted, *model_, max_length));
+    return exchange.answer(200, model_entry(wanted, *model_, max_length));
   }
   Json::List models;
-  for (const std::string& each : model_->names()) models.push_back(described(each, *model_, max_length));
+  for (const std::string& each : model_->names()) models.push_back(model_entry(each, *model_, max_length));
   exchange.answer(200, Json::Object{{"object", "list"}, {"data", models}});
 }
 
 // Its routes need no API key: the page asks for it, and sends it to the API.
 bool App::page_route(Exchange& exchange) {
   const std::string& target = exchange.head.target;
-  const std::string name = target.rfind(kPage, 0) == 0 ? target.substr(std::string(kPage).size()) : "";
+  const std::string name = starts_with(target, kPage) ? target.substr(std::string(kPage).size()) : "";
   const bool is_file = !name.empty() && name.find('/') == std::string::npos, is_icon = target == "/favicon.ico";
   if (target != "/" && !is_file && !is_icon) return false;
   check_method(exchange.head, "GET");

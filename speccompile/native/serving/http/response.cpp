@@ -11,7 +11,7 @@
 namespace spc::http {
 namespace {
 
-constexpr double kImpossible = -9999.0;  // OpenAI's value for a log-probability that JSON cannot express
+constexpr double kLeastLogprob = -9999.0;  // OpenAI's value for minus infinity, which JSON cannot express
 
 std::string fresh_id(const char* kind) {
   char digits[33];
@@ -27,6 +27,21 @@ std::string reason_of(const FinishedSequence& sequence) {
 void check_finished(const FinishedSequence& sequence) {
   if (sequence.finish_reason == finish::kCancelled || sequence.finish_reason == finish::kTimeout)
     throw cancelled_error(sequence.finish_reason, sequence.token_ids.size());
+}
+
+// Return a message whose tool calls have the numbers that a stream's have.
+Json with_numbered_calls(Json::Object message) {
+  Json found(std::move(message));
+  const Json* const calls = found.find("tool_calls");
+  if (!calls) return found;
+  Json::List numbered;
+  for (const Json& call : calls->list()) {
+    Json each = Json::Object{{"index", static_cast<int64_t>(numbered.size())}};
+    for (const auto& [name, value] : call.object()) each.set(name, value);
+    numbered.push_back(each);
+  }
+  found.set("tool_calls", numbered);
+  return found;
 }
 
 }  // namespace
@@ -71,41 +86,12 @@ std::vector<Json> ResponseBuilder::chunks(size_t choice, const OutputDelta& delt
   new_tokens_ += static_cast<int64_t>(delta.token_ids.size());
   std::vector<Json> found;
   const bool says_tokens = asked_.logprobs || asked_.token_ids || asked_.drafts;  // also for sequences without text yet
-  if (!delta.text.empty() || (!delta.token_ids.empty() && says_tokens)) {
-    Json::Object parts;
-    const std::string said = asked_.tools ? "" : delta.text;  // the text may become a tool call, which only its end tells
-    if (asked_.is_chat)
-      parts.emplace_back("delta", Json::Object{{"content", said}});
-    else
-      parts.emplace_back("text", said);
-    parts.emplace_back("logprobs", logprobs(choice, delta.token_ids, delta.logprobs, delta.top_logprobs, delta.finished.get()));
-    if (asked_.token_ids) parts.emplace_back("token_ids", list_of(delta.token_ids));
-    if (asked_.drafts) parts.emplace_back("drafts", spans_[choice].read(delta, said));
-    found.push_back(chunk(choice, std::move(parts)));
-  }
+  if (!delta.text.empty() || (!delta.token_ids.empty() && says_tokens)) found.push_back(delta_chunk(choice, delta));
   if (!delta.finished) return found;
   check_finished(*delta.finished);
-  auto [said, reason] = message(*delta.finished);
-  if (asked_.tools) {
-    Json spoken(std::move(said));
-    if (const Json* const calls = spoken.find("tool_calls")) {
-      Json::List numbered;
-      for (const Json& call : calls->list()) {
-        Json each = Json::Object{{"index", static_cast<int64_t>(numbered.size())}};
-        for (const auto& [name, value] : call.object()) each.set(name, value);
-        numbered.push_back(each);
-      }
-      spoken.set("tool_calls", numbered);
-    }
-    found.push_back(chunk(choice, {{"delta", spoken}}));
-  }
-  Json::Object last;
-  if (asked_.is_chat)
-    last.emplace_back("delta", Json::Object{});
-  else
-    last.emplace_back("text", "");
-  last.emplace_back("finish_reason", reason);
-  found.push_back(chunk(choice, std::move(last)));
+  auto [content, reason] = message(*delta.finished);
+  if (asked_.tools) found.push_back(chunk(choice, {{"delta", with_numbered_calls(std::move(content))}}));
+  found.push_back(chunk(choice, {asked_.is_chat ? Json::Member("delta", Json::Object{}) : Json::Member("text", ""), {"finish_reason", reason}}));
   return found;
 }
 
@@ -130,8 +116,18 @@ Json ResponseBuilder::chunk(size_t choice, Json::Object parts) const {
   return found;
 }
 
+Json ResponseBuilder::delta_chunk(size_t choice, const OutputDelta& delta) {
+  const std::string shown = asked_.tools ? "" : delta.text;  // the text may become a tool call, which is known only at its end
+  Json::Object parts;
+  parts.push_back(asked_.is_chat ? Json::Member("delta", Json::Object{{"content", shown}}) : Json::Member("text", shown));
+  parts.emplace_back("logprobs", logprobs(choice, delta.token_ids, delta.logprobs, delta.top_logprobs, delta.finished.get()));
+  if (asked_.token_ids) parts.emplace_back("token_ids", list_of(delta.token_ids));
+  if (asked_.drafts) parts.emplace_back("drafts", spans_[choice].read(delta, shown));
+  return chunk(choice, std::move(parts));
+}
+
 Json ResponseBuilder::choice(size_t index, const FinishedSequence& sequence) {
-  auto [said, reason] = message(sequence);
+  auto [content, reason] = message(sequence);
   Json found = Json::Object{{"index", static_cast<int64_t>(index)}, {"finish_reason", reason}};
   found.set("logprobs", logprobs(index, sequence.token_ids, sequence.logprobs, sequence.top_logprobs, &sequence));
   if (asked_.token_ids) found.set("token_ids", list_of(sequence.token_ids));
@@ -139,20 +135,20 @@ Json ResponseBuilder::choice(size_t index, const FinishedSequence& sequence) {
     found.set("text", asked_.echo_of(index) + sequence.text);
     return found;
   }
-  Json spoken = Json::Object{{"role", "assistant"}, {"refusal", Json()}};
-  for (auto& [name, value] : said) spoken.set(name, std::move(value));
-  found.set("message", std::move(spoken));
+  Json reply = Json::Object{{"role", "assistant"}, {"refusal", Json()}};
+  for (auto& [name, value] : content) reply.set(name, std::move(value));
+  found.set("message", std::move(reply));
   return found;
 }
 
 std::pair<Json::Object, std::string> ResponseBuilder::message(const FinishedSequence& sequence) const {
   std::vector<Tools::Call> calls;
-  std::string said = sequence.text;
-  if (asked_.tools) std::tie(said, calls) = asked_.tools->read(sequence.text);
+  std::string text = sequence.text;  // before the calls
+  if (asked_.tools) std::tie(text, calls) = asked_.tools->read(sequence.text);
   if (calls.empty()) return {{{"content", sequence.text}}, reason_of(sequence)};
   Json::List written;
   for (const Tools::Call& call : calls) written.push_back(call.to_json());
-  return {{{"content", said.empty() ? Json() : Json(said)}, {"tool_calls", written}}, "tool_calls"};
+  return {{{"content", text.empty() ? Json() : Json(text)}, {"tool_calls", written}}, "tool_calls"};
 }
 
 // The usage and, for a single sequence, its metrics.
@@ -184,7 +180,7 @@ Json ResponseBuilder::logprobs(size_t choice, const TokenIds& tokens, const std:
 
 Json ResponseBuilder::entry(int64_t token, double logprob) const {
   const TokenText& written = texts_.of(token);
-  return Json::Object{{"token", written.text}, {"logprob", std::max(logprob, kImpossible)}, {"bytes", written.bytes ? list_of(*written.bytes) : Json()}};
+  return Json::Object{{"token", written.text}, {"logprob", std::max(logprob, kLeastLogprob)}, {"bytes", written.bytes ? list_of(*written.bytes) : Json()}};
 }
 
 // The log-probabilities in the form of /v1/completions, without the offsets.
@@ -192,10 +188,10 @@ Json ResponseBuilder::columns(const TokenIds& tokens, const std::vector<double>&
   Json::List texts, values, tops;
   for (size_t place = 0; place < tokens.size(); ++place) {
     texts.emplace_back(texts_.of(tokens[place]).text);
-    values.emplace_back(std::max(logprobs[place], kImpossible));
+    values.emplace_back(std::max(logprobs[place], kLeastLogprob));
     Json top{Json::Object{}};
     if (place < best.size())
-      for (const auto& [token, logprob] : best[place]) top.set(texts_.of(token).text, std::max(logprob, kImpossible));
+      for (const auto& [token, logprob] : best[place]) top.set(texts_.of(token).text, std::max(logprob, kLeastLogprob));
     tops.push_back(std::move(top));
   }
   return Json::Object{{"tokens", texts}, {"token_logprobs", values}, {"top_logprobs", *asked_.logprobs ? Json(tops) : Json()}};

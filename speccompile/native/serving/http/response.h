@@ -29,6 +29,8 @@ class ResponseBuilder {
  private:
   Json head(const char* object) const;
   Json chunk(size_t choice, Json::Object parts) const;
+  // Return the chunk with the text and tokens of a delta.
+  Json delta_chunk(size_t choice, const OutputDelta& delta);
   Json choice(size_t index, const FinishedSequence& sequence);
   // Return the content and tool calls of a message, and its finish reason.
   std::pair<Json::Object, std::string> message(const FinishedSequence& sequence) const;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../../errors.h"
+#include "../../words.h"
 #include "errors.h"
 #include "schema.h"
 #include "tables.h"
@@ -29,8 +30,7 @@ void read_format(const Json& fields, std::vector<Asked>& found) {
 }
 
 void read_structured(const Json& fields, std::vector<Asked>& found) {
-  std::string known;
-  for (const auto& each : kStructured) known += (known.empty() ? "" : ", ") + std::string(each.first);
+  const std::string known = comma_separated(kStructured, [](const auto& each) { return each.first; });
   for (const auto& [key, value] : fields["structured_outputs"].object()) {
     if (value.is_null() || value == Json(false)) continue;
     const auto kind = std::find_if(std::begin(kStructured), std::end(kStructured), [&, &own = key](const auto& each) { return own == each.first; });

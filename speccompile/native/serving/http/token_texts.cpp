@@ -12,13 +12,13 @@ namespace {
 
 constexpr const char* kReplacement = "\xEF\xBF\xBD";
 
-TokenText whole(const std::string& text) {
+TokenText complete(const std::string& text) {
   std::vector<int64_t> bytes;
   for (const char each : text) bytes.push_back(static_cast<unsigned char>(each));
   return {text, std::move(bytes)};
 }
 
-// The bytes for which the letters of a name stand, nullopt if one stands for none.
+// Return the bytes for which the letters of a byte-level name stand, none if a letter stands for no byte.
 std::optional<std::vector<int64_t>> bytes_of(const std::string& name) {
   std::vector<int64_t> found;
   for (size_t at = 0; at < name.size();) {
@@ -49,13 +49,13 @@ const TokenText& TokenTexts::of(int64_t token) const {
 
 TokenText TokenTexts::find(int64_t token) const {
   const std::string number = "token_id:" + std::to_string(token);
-  if (!tokenizer_) return whole(number);
+  if (!tokenizer_) return complete(number);
   const std::string name = tokenizer_->id_to_token(token);
-  if (tokenizer_->shown({token}).empty()) return whole(name.empty() ? number : name);  // special: its name stands for it
+  if (tokenizer_->shown({token}).empty()) return complete(name.empty() ? number : name);  // special: its name stands for it
   TokenIds both = before_;
   both.push_back(token);
   const std::string alone = tokenizer_->decode(before_), written = tokenizer_->decode(both).substr(alone.size());
-  if (written.find(kReplacement) == std::string::npos) return whole(written);
+  if (written.find(kReplacement) == std::string::npos) return complete(written);
   if (tokenizer_->is_byte(token)) return {kReplacement, std::vector<int64_t>{std::stoll(name.substr(3, name.size() - 4), nullptr, 16)}};  // <0x0A>
   return {written, bytes_of(name)};
 }
@@ -76,7 +76,7 @@ int64_t TextOffsets::take(int64_t token) {
   if (!stream_) return end_;  // without a tokenizer there is no text
   const int64_t start = end_;
   end_ += characters(stream_->push({token}));
-  // a run of byte tokens shows its text with the token behind it, which begins after that text
+  // the text of a run of byte tokens appears with the token behind it, whose own text begins after that
   return end_ > start ? std::max(start, end_ - characters(texts_.of(token).text)) : start;
 }
 

@@ -16,7 +16,7 @@ bool has(const std::string& text, const char* part) { return text.find(part) != 
 
 // Return the format of the template that conversations with tools get; null where it takes none, or has an unknown format.
 const ToolCallFormat* format_of(const Bundle& bundle) {
-  if (!bundle.chat().is_there()) return nullptr;
+  if (!bundle.chat().has_templates()) return nullptr;
   std::string text;
   try {
     text = bundle.chat().chosen(Json::Object{{"tools", Json::List()}});
@@ -88,12 +88,9 @@ std::optional<Tools> Tools::of(const Json& fields, const Bundle& bundle) {
   }
   if (is_none) return std::nullopt;
   Tools found{format_of(bundle), {}, given, !is_free, !choice.is_object()};
-  if (!found.format) {
-    std::string known;
-    for (const ToolCallFormat& each : kToolCallFormats) known += (known.empty() ? "" : ", ") + std::string(each.name);
+  if (!found.format)
     throw RequestError(400, "tools: this model's chat template takes none, or has calls in a form that is not known here", "tools", "unsupported_parameter",
-                       "known are the forms of " + known);
-  }
+                       "known are the forms of " + comma_separated(kToolCallFormats, [](const ToolCallFormat& each) { return each.name; }));
   const std::string& wanted = choice["function"]["name"].text();
   for (const Json& each : given)
     if (!choice.is_object() || each["function"]["name"].text() == wanted) found.functions.push_back(each["function"]);

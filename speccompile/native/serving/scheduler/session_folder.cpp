@@ -30,8 +30,6 @@ constexpr const char* kSalt = "salt";
 
 std::string salt_hash(const std::string& salt) { return hex(blake3(salt)); }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 bool is_session(const std::string& name) { return ends_with(name, kPrefixSuffix) && name[0] != '.'; }
 
 // Return whether a service has named the file. Other files are used, and never removed.

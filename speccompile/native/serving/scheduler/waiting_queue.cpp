@@ -23,14 +23,10 @@ int64_t WaitingQueue::tokens() const {
 
 const char* WaitingQueue::exceeded_limit(int64_t tokens, int64_t free) const {
   if (requests() >= free + limits_.requests) return "requests";
-  int64_t left = 0, number = 0;
-  bool has_left = false;
-  for (const Scheduled& served : line_) {
-    if (!is_head(served) || number++ < free) continue;
-    left += served->row.size();
-    has_left = true;
-  }
-  return has_left && left + tokens > limits_.tokens ? "tokens" : nullptr;
+  int64_t queued_tokens = 0, number = 0;
+  for (const Scheduled& served : line_)
+    if (is_head(served) && number++ >= free) queued_tokens += served->row.size();
+  return number > free && queued_tokens + tokens > limits_.tokens ? "tokens" : nullptr;
 }
 
 void WaitingQueue::add(const std::vector<Scheduled>& sequences) {
@@ -63,7 +59,8 @@ Scheduled WaitingQueue::pop(const std::function<bool(const ScheduledSequence&)>&
 std::vector<Scheduled> WaitingQueue::pop_expired(const std::function<bool(const ScheduledSequence&)>& is_over) {
   std::vector<Scheduled> found;
   std::deque<Scheduled> kept;
-  for (Scheduled& served : line_) (is_over(*served) ? static_cast<void>(found.push_back(served)) : kept.push_back(served));
+  std::partition_copy(line_.begin(), line_.end(), std::back_inserter(found), std::back_inserter(kept),
+                      [&](const Scheduled& served) { return is_over(*served); });
   line_ = std::move(kept);
   return found;
 }

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstring>
 
+#include "../../words.h"
 #include "../unicode.h"
 #include "value.h"
 
@@ -13,7 +14,6 @@ namespace {
 constexpr const char* kBlanks = " \t\n\r\v\f";
 
 bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_' || static_cast<unsigned char>(c) >= 0x80; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 std::string with_plain_newlines(const std::string& source) {
   std::string found;

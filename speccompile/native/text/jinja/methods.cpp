@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "../../words.h"
 #include "../letter_case.h"
 #include "../unicode.h"
 #include "builtins.h"
@@ -272,7 +273,7 @@ bool is_unsafe(const Value& value, const std::string& name) {
   static constexpr const char* kList[] = {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"};
   static constexpr const char* kDict[] = {"clear", "pop", "popitem", "setdefault", "update"};
   const auto has = [&](const auto& names) { return std::find(std::begin(names), std::end(names), name) != std::end(names); };
-  return name.rfind("__", 0) == 0 || (value.is_list() && has(kList)) || (value.is_dict() && has(kDict));
+  return starts_with(name, "__") || (value.is_list() && has(kList)) || (value.is_dict() && has(kDict));
 }
 
 // Results of methods of a safe text are safe as well.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "../../words.h"
+
 namespace spc::jinja {
 namespace {
 
@@ -73,7 +75,7 @@ Statements Parser::statements(const std::vector<std::string>& ends) {
       expect_end();
     } else if (token().type == Token::Type::kTag) {
       if (std::find(ends.begin(), ends.end(), following().text) != ends.end()) return found;
-      if (following().text.rfind("end", 0) == 0 || following().text == "else" || following().text == "elif") {
+      if (starts_with(following().text, "end") || following().text == "else" || following().text == "elif") {
         if (ends.empty()) return found;
         fail("Encountered unknown tag " + python_repr(following().text) + ", expected " + ends.back());
       }

@@ -1,16 +1,13 @@
 // Python's operations on texts.
 #include <algorithm>
 
+#include "../../words.h"
 #include "../letter_case.h"
 #include "../unicode.h"
 #include "builtins.h"
 
 namespace spc::jinja {
 namespace {
-
-bool is_ascii(const std::string& text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-}
 
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
