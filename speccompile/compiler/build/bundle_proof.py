@@ -27,8 +27,8 @@ from speccompile.compiler.build.traced_graphs import TracedGraph
 
 @dataclass(frozen=True)
 class ProofSubject:
-    """What a build has made and proves. lowered: of every engine of the bundle, by its name. prompts and texts: token
-    ids; texts are held out, and measure quality."""
+    """Graphs of a build, and the texts over which they are proven. lowered: of every engine of the bundle, by its name.
+    prompts and texts: token ids; texts are held out, and measure quality."""
 
     stages: StageInputs
     parts: list[TracedGraph]
