@@ -84,13 +84,16 @@ def build_plan(plan: Plan, output: Path, *, notes: Sequence[str] | None = None, 
     """Build a plan into `output` after a check of that, of disk and of memory, and return the folder.
 
     notes: to log before, by default the plan's own. settings: of `compiler.build.build`. Raise what that raises; an
-    error of memory or disk says what was estimated.
+    error of memory or disk says what was estimated. Raise CheckpointError for a damaged tokenizer.json.
     """
     require("compile", purpose="building")  # all of it: some modules would be missed after minutes of work
+    from speccompile.compiler.checkpoints.facts import TOKENIZER
+    from speccompile.machine.formats.json_files import read_json_object
     from speccompile.recipe.resource_estimate import estimate_resources
     from speccompile.recipe.resources import check_resources, find_resources, with_estimate
 
     check_output(output)
+    read_json_object(plan.target.folder / TOKENIZER)  # a download that broke off is refused now, not after minutes
     needs, room = estimate_resources(plan), find_resources(output)
     check_resources(needs, room)
     for note in plan.notes if notes is None else notes:

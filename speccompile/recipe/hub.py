@@ -45,9 +45,7 @@ def fetch_snapshot(repository: str, revision: str | None, patterns: tuple[str, .
         except _hub_errors() as error:
             if getattr(error, "errno", None) is not None:
                 raise  # a full disk or the like: not the Hub's doing
-            raise CheckpointError(
-                f"the Hub {_reason(failure or error)}", hint="check name and network, or give the model's folder"
-            ) from None
+            raise CheckpointError(f"the Hub {_reason(failure or error)}", hint=_hint(failure or error)) from None
     if failure is not None:
         LOGGER.warning("%s: taken from the local cache: the Hub %s", repository, _reason(failure))
     return Path(folder), Path(folder).name
@@ -68,6 +66,13 @@ def _hub_errors() -> tuple[type[Exception], ...]:
     from huggingface_hub.errors import HTTPError
 
     return HTTPError, OSError, ValueError
+
+
+def _hint(error: Exception) -> str:
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    first = "unset HF_HUB_OFFLINE" if isinstance(error, OfflineModeIsEnabled) else "check name and network"
+    return f"{first}, or give the model's folder"
 
 
 def _reason(error: Exception) -> str:

@@ -40,10 +40,13 @@ class ModelRequest:
     def __post_init__(self) -> None:
         if is_model(self.model):
             return
+        beside = self._path.is_file() and (self._path.parent / CONFIG).is_file()
         raise UsageError(
             f"received '{self.model}' ({_found(self._path)}), expected a model in Hugging Face layout, a GGUF file, a "
             "Hub id or a bundle",
-            hint="give a folder with config.json and model.safetensors, a file such as model-Q4_K_M.gguf, an id such "
+            hint=f"give the folder that it lies in: {self._path.parent}"
+            if beside
+            else "give a folder with config.json and model.safetensors, a file such as model-Q4_K_M.gguf, an id such "
             "as organisation/name, or a bundle",
         )
 

@@ -26,6 +26,20 @@ def test_a_model_without_a_tokenizer_is_refused_before_the_build(make_checkpoint
         assert f"{remedy}; or speccompile build" in caught.value.hint
 
 
+def test_a_tokenizer_that_broke_off_is_refused_before_torch_is_imported(make_checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("speccompile.compiler.from_recipe.loading_torch", lambda: pytest.fail("torch was imported"))
+    folder = make_checkpoint(tmp_path / "model")
+    whole = (folder / "tokenizer.json").read_bytes()
+    (folder / "tokenizer.json").write_bytes(whole[: len(whole) // 2])
+    with (
+        pytest.raises(CheckpointError, match=r"model/tokenizer\.json: received text that is not JSON") as caught,
+        open_model(str(folder), ModelOptions(), sampling=False, threads=None),
+    ):
+        pass
+    assert caught.value.hint == "copy or download the file again"
+
+
 @pytest.mark.parametrize("option", ["drafter", "precision"])
 def test_an_empty_option_is_refused(make_checkpoint, tmp_path, option):
     with pytest.raises(UsageError, match=f"^--{option}: received an empty value"):

@@ -202,6 +202,14 @@ def test_what_is_no_model_is_told_what_it_is(tmp_path, make, found):
     assert caught.value.hint
 
 
+def test_a_file_of_a_model_leads_to_its_folder(make_checkpoint, tmp_path):
+    folder = make_checkpoint(tmp_path / "model")
+    for name in ("config.json", "model.safetensors"):
+        with pytest.raises(UsageError) as caught:
+            ModelRequest(str(folder / name))
+        assert caught.value.hint == f"give the folder that it lies in: {folder}"
+
+
 def test_gguf_files_are_models(tmp_path):
     names = [f"Model-1B-Q4_K_M-0000{number}-of-00002.gguf" for number in (1, 2)]
     for name in names:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from huggingface_hub import errors
 
-from speccompile.errors import RecipeError
+from speccompile.errors import CheckpointError, RecipeError
 from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe.hub import fetch_snapshot
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 # huggingface_hub changes its HTTP library between versions.
@@ -95,6 +96,15 @@ def test_a_model_that_is_nowhere_is_refused_with_both_reasons(hub, make_recipe, 
     with pytest.raises(RecipeError, match=message) as caught:
         make_plan(load_recipe(make_recipe(target=HUB_MODEL)))
     assert "correct target.model" in caught.value.hint
+
+
+def test_the_hint_names_the_switch_that_is_set(hub):
+    hub.download = errors.LocalEntryNotFoundError("not cached")
+    for answer, hint in ((errors.OfflineModeIsEnabled("off"), "unset HF_HUB_OFFLINE"), (OSError(), "check name and")):
+        hub.answer = answer
+        with pytest.raises(CheckpointError) as caught:
+            fetch_snapshot("organisation/name", None)
+        assert caught.value.hint.startswith(hint)
 
 
 def test_a_download_that_breaks_off_is_told(hub, make_recipe):
