@@ -1,5 +1,6 @@
 """Open a bundle: refuse files that are missing, truncated, edited, of another version or outside, naming the file."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,8 +91,8 @@ def _signer(key: Path, *, verify: bool) -> PublicKey:
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    if not folder.is_dir():
-        found = "is a file" if folder.exists() else "does not exist"
+    if not os.path.isdir(folder):  # noqa: PTH112  Path.is_dir raises OSError for a name that is too long
+        found = "is a file" if os.path.exists(folder) else "does not exist"  # noqa: PTH110
         raise BundleError(f"{folder}: expected the folder of a bundle, it {found}", hint=_BUILD)
     if not (folder / MANIFEST).is_file():
         hint = _MODEL if (folder / "config.json").is_file() else _BUILD

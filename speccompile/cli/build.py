@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from speccompile.cli.model_bundle import ModelOptions, build_model, model_options
+from speccompile.cli.model_bundle import ModelOptions, build_model, keeping_steps, model_options
 
 
 @click.command(
@@ -60,8 +60,9 @@ def command(
     built_as.refuse_for_recipe(recipe)
     from speccompile.compiler.from_recipe import build
 
-    built = build(
-        recipe, output, overrides=overrides, prove=not skip_prove, dump_graphs=dump_graphs, reduce=reduce,
-        cache=not no_cache,
-    )  # fmt: skip
+    with keeping_steps(remember=not no_cache):
+        built = build(
+            recipe, output, overrides=overrides, prove=not skip_prove, dump_graphs=dump_graphs, reduce=reduce,
+            cache=not no_cache,
+        )  # fmt: skip
     click.echo(built)

@@ -13,6 +13,7 @@ import click
 
 from speccompile import __version__
 from speccompile.bundle.manifest import FORMAT, canonical_json
+from speccompile.cli.exit_codes import Interrupted
 from speccompile.errors import BundleError, CheckpointError, UsageError
 from speccompile.machine.plain_files import path_text
 from speccompile.progress import LOGGER
@@ -233,11 +234,26 @@ def build_model(
     output = output or Path("build") / made.plan.name
     _log_estimate(made.plan)
     start = time.perf_counter()
-    folder = build_plan(made.plan, output, prove=prove, notes=made.notes, recipe=made.text, **settings)
+    with keeping_steps(remember=settings.get("remember", True)):
+        folder = build_plan(made.plan, output, prove=prove, notes=made.notes, recipe=made.text, **settings)
     LOGGER.info("built in %.0f s", time.perf_counter() - start)
     if prove:
         _tell_loss(folder, made)
     return folder
+
+
+@contextmanager
+def keeping_steps(*, remember: bool) -> Iterator[None]:
+    """Say in an interrupted build what is kept of it. remember: whether it uses the build cache."""
+    from speccompile.bundle.cache import BUILDS, FolderCache
+
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if not remember or not FolderCache.named(BUILDS).limit:
+            raise
+        words = "no bundle was written; steps that had ended are in the cache, where the next build finds them"
+        raise Interrupted(words) from interrupt
 
 
 def _log_estimate(plan: "Plan") -> None:

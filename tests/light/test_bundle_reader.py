@@ -101,6 +101,11 @@ REFUSED_UNVERIFIED = {
 """List refusals that need no look at all bytes."""
 
 
+def test_a_name_that_is_too_long_for_a_file_does_not_exist(tmp_path):
+    with pytest.raises(BundleError, match=r"x: expected the folder of a bundle, it does not exist"):
+        open_bundle(tmp_path / ("x" * 300))
+
+
 @pytest.mark.parametrize("name", REFUSED | REFUSED_UNVERIFIED)
 def test_a_damaged_bundle_is_refused(bundle, name):
     change, message = (REFUSED | REFUSED_UNVERIFIED)[name]

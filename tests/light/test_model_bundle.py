@@ -1,11 +1,12 @@
 """Models that `run` and `chat` refuse before they build: an hour's build must not end with a word about its prompt."""
 
+import signal
 import sys
 
 import pytest
 from click.testing import CliRunner
 
-from speccompile.cli import model_bundle
+from speccompile.cli import exit_codes, model_bundle
 from speccompile.cli.main import group
 from speccompile.cli.model_bundle import ModelOptions, open_model
 from speccompile.errors import CheckpointError, PromptError, UsageError
@@ -38,6 +39,32 @@ def test_a_tokenizer_that_broke_off_is_refused_before_torch_is_imported(make_che
     ):
         pass
     assert caught.value.hint == "copy or download the file again"
+
+
+@pytest.mark.parametrize(
+    ("options", "limit", "kept"),
+    [
+        ([], "1", "no bundle was written; steps that had ended are in the cache, where the next build finds them"),
+        (["--no-cache"], "1", "nothing was kept"),
+        ([], "0", "nothing was kept"),
+    ],
+)
+@pytest.mark.parametrize("given", ["model", "recipe"])
+def test_an_interrupted_build_says_what_is_kept(
+    make_checkpoint, tmp_path, monkeypatch, capfd, given, options, limit, kept
+):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", limit)
+    monkeypatch.setattr("speccompile.compiler.from_recipe.build_plan", interrupted)
+    monkeypatch.setattr("speccompile.compiler.from_recipe.build", interrupted)
+    folder = make_checkpoint(tmp_path / "model")
+    path = tmp_path / "recipe.yaml"
+    path.write_text("name: a\n")
+    command = ["build", str({"model": folder, "recipe": path}[given]), *options]
+    assert exit_codes.run(group, command) == 128 + signal.SIGINT
+    assert capfd.readouterr().err.endswith(f"interrupted; {kept}\n")
 
 
 @pytest.mark.parametrize("option", ["drafter", "precision"])
