@@ -47,7 +47,7 @@ class Lowered:
     graph: Graph
     fired: dict[str, int]
 
-    def drive(self, file: str, widths: list[int]) -> Outputs:
+    def run(self, file: str, widths: list[int]) -> Outputs:
         texts = np.random.default_rng(0).integers(0, zoo.VOCABULARY, (1, sum(widths) + 1)).tolist()
         files, precision = {self.graph.name: file}, {"target": "float32"}
         entry = EngineEntry("cpu", "onnxruntime", "cpu", files, precision, (self.graph,))
@@ -55,9 +55,9 @@ class Lowered:
 
     def check(self, capfd: pytest.CaptureFixture[str]) -> Outputs:
         """Check that the lowered graph gives what the neutral one gives, without a warning of onnxruntime."""
-        expected = self.drive(neutral_file(self.graph), WIDTHS)
+        expected = self.run(neutral_file(self.graph), WIDTHS)
         capfd.readouterr()
-        got = self.run_schedule(engine_file(self.graph, "cpu"), WIDTHS)
+        got = self.run(engine_file(self.graph, "cpu"), WIDTHS)
         assert capfd.readouterr().err == ""
         check_same(got, expected, self.graph.name, "lowered against neutral", "float32")
         return got
@@ -110,7 +110,7 @@ def test_whole_models(name, fired, tmp_path, capfd):
     model = lowered(name, tmp_path, lambda decoder: export_verify(Verify(decoder)))
     assert [model.fired[each] for each in COUNTED] == fired
     assert 2 < nodes_of_a_layer(ir.load(tmp_path / engine_file(model.graph, "cpu")).graph) <= 14
-    wide, single = model.check(capfd), model.run_schedule(engine_file(model.graph, "cpu"), SINGLE)
+    wide, single = model.check(capfd), model.run(engine_file(model.graph, "cpu"), SINGLE)
     logits, alone = (np.concatenate([step["logits"] for step in steps[:-1]], axis=1) for steps in (wide, single))
     if native.library() is not None:
         np.testing.assert_array_equal(alone, logits)  # whatever the windows
@@ -128,11 +128,11 @@ def test_a_whole_drafter(tmp_path, capfd):
 def test_every_pass_keeps_what_the_graph_gives(name, tmp_path):
     """Apply one pass after another, and name the first that changes an output."""
     model = lowered(name, tmp_path, lambda decoder: export_verify(Verify(decoder)))
-    expected = model.drive(neutral_file(model.graph), WIDTHS)
+    expected = model.run(neutral_file(model.graph), WIDTHS)
     graph = ir.load(tmp_path / neutral_file(model.graph, NUMBERS))
     for index, (title, run, _) in enumerate(lowering.PASSES):
         run(graph)
         TopologicalSortPass()(graph)  # the last pass of all does, so no other need
         add_functions(graph)
         ir.save(graph, tmp_path / "graphs" / f"{index}.onnx")
-        check_same(model.drive(f"graphs/{index}.onnx", WIDTHS), expected, model.graph.name, title, "float32")
+        check_same(model.run(f"graphs/{index}.onnx", WIDTHS), expected, model.graph.name, title, "float32")

@@ -28,10 +28,10 @@ def at_ends(outputs: Outputs, widths: Sequence[int]) -> dict[int, np.ndarray]:
 def test_windows_of_any_width(name, tmp_path):
     model = lowered(name, tmp_path, lambda decoder: export_verify(Verify(decoder)))
     file = engine_file(model.graph, "cpu")
-    *steps, states = model.drive(file, [1] * TEXT)
+    *steps, states = model.run(file, [1] * TEXT)
     alone = at_ends(steps, [1] * TEXT)
     for widths in WINDOWS:
-        *steps, after = model.drive(file, widths)
+        *steps, after = model.run(file, widths)
         for end, logits in at_ends(steps, widths).items():
             np.testing.assert_array_equal(logits, alone[end], f"{widths}: logits behind {end} tokens")
         for state, whole in states.items():
