@@ -2,7 +2,6 @@
 
 import errno
 import re
-import shlex
 import signal
 import traceback
 from collections.abc import Iterator, Sequence
@@ -100,19 +99,17 @@ def _command_line_hint(error: click.UsageError) -> str:
             return f"did you mean '{path} {nearest}'?"
         case click.BadParameter() if choice := _near(error):
             return f"did you mean {choice}?"
-        case click.UsageError() if prompt := _prompt_without_option(error):
-            return f"did you mean --prompt {prompt}?"
+        case click.UsageError() if _lacks_prompt_option(error):
+            return "give a prompt with --prompt"
         case _:
             return f"see {error.ctx.command_path if error.ctx else 'speccompile'} --help"
 
 
-def _prompt_without_option(error: click.UsageError) -> str | None:
-    """Return the word, quoted for a shell, that a command with the option --prompt received without it; None in
-    another case."""
-    extra = re.fullmatch(r"Got unexpected extra argument \((.*)\)", error.message, re.DOTALL)
+def _lacks_prompt_option(error: click.UsageError) -> bool:
+    """Return whether a command that has the option --prompt received a word without it."""
     options = error.ctx.command.params if error.ctx else []
     takes = any("--prompt" in each.opts for each in options)
-    return shlex.quote(extra[1]) if extra and takes else None
+    return takes and error.message.startswith("Got unexpected extra argument")
 
 
 def interrupt_code(interrupt: BaseException | None) -> int:

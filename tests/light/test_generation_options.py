@@ -46,7 +46,7 @@ def test_an_unknown_keyword_is_named_with_the_nearest(name):
     message = rf"^Bundle\.{name}\(\) got an unexpected keyword argument 'max_token'; did you mean 'max_new_tokens'\?$"
     with pytest.raises(TypeError, match=message):
         call(bundle, name, max_token=4)
-    with pytest.raises(TypeError, match=rf"^Bundle\.{name}\(\) got .* 'wibble'; expected one of ad, .*, truncate$"):
+    with pytest.raises(TypeError, match=rf"^Bundle\.{name}\(\) got .* 'wibble'; expected one of adapter, "):
         call(bundle, name, GenerationOptions(), wibble=4)
     with pytest.raises(TypeError, match=rf"^Bundle\.{name}\(\) received 4 as options, expected GenerationOptions"):
         call(bundle, name, 4)

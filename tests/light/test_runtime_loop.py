@@ -252,7 +252,7 @@ def test_more_prompts_than_rows_are_refused():
     with pytest.raises(PromptError, match="3 prompts at once: expected 1 to 2") as caught:
         toy_bundle(batch_size=2).generate_batch([PROMPT] * 3)
     assert caught.value.hint == "build the bundle with a larger cache.batch_size"
-    with pytest.raises(PromptError, match="0 prompts at once"):
+    with pytest.raises(PromptError, match="received no prompts"):
         toy_bundle().generate_batch([])
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from speccompile.bundle.cache import BUILDS, FolderCache
 from speccompile.bundle.manifest import Manifest, engine_files
 from speccompile.bundle.writer import BundleWriter
-from speccompile.compiler.build.bundle_proof import ProofSubject, image_quality, prove_graphs_and_tokens
+from speccompile.compiler.build.bundle_proof import ProofSubject, measure_image_quality, prove_graphs_and_tokens
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.calibration import is_calibrated
 from speccompile.compiler.build.encoder_engine import build_encoders, encoder_files
@@ -89,7 +89,7 @@ def build(
         if prove:
             proof = prove_graphs_and_tokens(subject, encoded)
         elif measure_pictures and stages.encoder is not None:
-            proof["images"] = image_quality(subject)
+            proof["images"] = measure_image_quality(subject)
         _check(checkpoints, interrupts)
         reduce_into = Path(f"{output}.reduced") if reduce else None
         built = build_engines(stages.engines, lowered, deferred, folder, reduce_into, manifest.catch_up, encoder)

@@ -102,7 +102,7 @@ def _prove_images(subject: ProofSubject) -> list[dict[str, Any]]:
     return _named(rows, engines, subject.lowered)
 
 
-def image_quality(subject: ProofSubject) -> list[dict[str, Any]]:
+def measure_image_quality(subject: ProofSubject) -> list[dict[str, Any]]:
     """Return rows of the target's quality behind pictures, which a build without a proof measures on request."""
     assert subject.stages.encoder is not None, "the target sees pictures"
     engines = subject.engines()

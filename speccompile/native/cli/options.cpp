@@ -168,7 +168,9 @@ void Arguments::check(const Command& command) const {
   for (const Option& each : command)
     if (each.is_required && !has(each.name)) refuse(command, "Missing option " + python_repr(each.name) + ".");
   const std::vector<std::string> extra(rest.begin() + static_cast<std::ptrdiff_t>(command.argument_count), rest.end());
-  if (!extra.empty()) refuse(command, std::string("Got unexpected extra argument") + (extra.size() > 1 ? "s (" : " (") + joined(extra, " ") + ")");
+  if (extra.empty()) return;
+  throw Error(Kind::kUsage, std::string("Got unexpected extra argument") + (extra.size() > 1 ? "s (" : " (") + joined(extra, " ") + ")",
+              named(command, "--prompt") ? "give a prompt with --prompt" : see(path_of(command)));
 }
 
 const Arguments::Given* Arguments::last(std::string_view name) const {

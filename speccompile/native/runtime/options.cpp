@@ -134,7 +134,8 @@ int64_t check_sequences(const Request& request, const Manifest& manifest, bool s
     throw Error(Kind::kUsage, "num_return_sequences: received " + whole_repr(asked) + ", expected a whole number from 1 on", "give 1 or more");
   if (!side_by_side) return static_cast<int64_t>(std::min<uint64_t>(asked.whole, std::numeric_limits<int32_t>::max()));
   const uint64_t prompts = request.prompts.size(), most = static_cast<uint64_t>(manifest.batch_size);
-  if (prompts < 1 || asked.whole > most || prompts * asked.whole > most) {
+  if (!prompts) throw Error(Kind::kPrompt, "received no prompts, expected at least one", "write [prompt]");
+  if (asked.whole > most || prompts * asked.whole > most) {
     const std::string each = asked.whole > 1 ? " with " + asked.repr() + " sequences each" : "";
     throw Error(Kind::kPrompt, std::to_string(prompts) + " prompts" + each + " at once: expected 1 to " + std::to_string(most),
                 "build the bundle with a larger cache.batch_size");
