@@ -21,6 +21,8 @@
 // Up to a byte that no UTF-8 has, a template; behind it its variables as JSON, if they are.
 inline void render_any(const std::string& input) {
   const size_t end = std::min(input.find('\xff'), input.size());
+  const std::string source = input.substr(0, end);
+  if (!spc::is_utf8(source)) return;  // templates come out of JSON, which refuses other texts
   try {
     spc::jinja::Dict variables;
     try {
@@ -28,7 +30,7 @@ inline void render_any(const std::string& input) {
       for (const auto& [name, value] : given.object()) variables.set(name, spc::jinja::Value::of(value));
     } catch (const spc::JsonError&) {  // without any
     }
-    spc::jinja::render(input.substr(0, end), variables);
+    spc::jinja::render(source, variables);
   } catch (const spc::jinja::TemplateError& error) {
     throw spc::Error(spc::Kind::kPrompt, error.message.empty() ? "a template was refused without a word" : error.message, "");
   }

@@ -7,7 +7,7 @@
 
 namespace spc::jinja {
 
-// Throws TemplateError, with the line of the template where that is known.
+// source: UTF-8. Throws TemplateError, with the line of the template where that is known.
 std::string render(const std::string& source, const Dict& variables);
 
 }  // namespace spc::jinja
