@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "../byte_order.h"
+
 namespace spc {
 namespace {
 
@@ -70,25 +72,20 @@ SPC_ALWAYS_INLINE void turn(Words<L>& value) {
     value = value >> By | value << (32 - By);
 }
 
-template <int L>
-SPC_ALWAYS_INLINE void mix(Words<L>& a, Words<L>& b, Words<L>& c, Words<L>& d, const Words<L>& x, const Words<L>& y) {
-  a += b + x;
+template <int L, int First, int Second>
+SPC_ALWAYS_INLINE void mix_half(Words<L>& a, Words<L>& b, Words<L>& c, Words<L>& d, const Words<L>& word) {
+  a += b + word;
   d ^= a;
-  turn<L, 16>(d);
+  turn<L, First>(d);
   c += d;
   b ^= c;
-  turn<L, 12>(b);
-  a += b + y;
-  d ^= a;
-  turn<L, 8>(d);
-  c += d;
-  b ^= c;
-  turn<L, 7>(b);
+  turn<L, Second>(b);
 }
 
-SPC_ALWAYS_INLINE uint32_t word_at(const uint8_t* bytes) {
-  const auto at = [bytes](int i) { return static_cast<uint32_t>(bytes[i]) << (8 * i); };
-  return at(0) | at(1) | at(2) | at(3);
+template <int L>
+SPC_ALWAYS_INLINE void mix(Words<L>& a, Words<L>& b, Words<L>& c, Words<L>& d, const Words<L>& x, const Words<L>& y) {
+  mix_half<L, 16, 12>(a, b, c, d, x);
+  mix_half<L, 8, 7>(a, b, c, d, y);
 }
 
 // Make rows of the columns in every four lanes: processors swap words across more of them slowly.
@@ -108,7 +105,8 @@ SPC_ALWAYS_INLINE void transpose(Words<L>* rows, std::index_sequence<Word...>) {
 template <int L>
 SPC_ALWAYS_INLINE void read_words(const uint8_t* data, size_t stride, Words<L> (&words)[16]) {
   if constexpr (L == 1) {
-    for (int i = 0; i < 16; ++i) words[i] = Words<1>{word_at(data + 4 * i)};
+    const std::string_view bytes(reinterpret_cast<const char*>(data), kBlock);
+    for (size_t i = 0; i < 16; ++i) words[i] = Words<1>{little_endian_32(bytes, 4 * i)};
   } else {
     for (size_t i = 0; i < 16; i += 4) {
       for (size_t row = 0; row < 4; ++row)
@@ -213,7 +211,7 @@ void hash_chunk(std::string_view data, uint64_t counter, uint32_t root, uint32_t
     const size_t size = std::min(data.size(), kBlock);
     if (size) std::memcpy(block, data.data(), size);
     data.remove_prefix(size);
-    for (int i = 0; i < 16; ++i) words[i][0] = word_at(block + 4 * i);
+    read_words<1>(block, 0, words);
     compress<1>(value, words, count, static_cast<uint32_t>(size), flags | (data.empty() ? kChunkEnd | root : 0));
     flags = 0;
   } while (!data.empty());
