@@ -1,6 +1,6 @@
 """Trainable drafters: the modules that are compiled, applied to whole texts, and the description of a new drafter.
 
-    <kind>/training.py    learner(context, depth) -> TrainableDrafter: the modules of `drafter.py`, with the weights of
+    <kind>/training.py    student(context, depth) -> TrainableDrafter: the modules of `drafter.py`, with the weights of
                           the plan's head or model; new(folder, wanted) writes a new one in a dialect of the method
 
 An anchor is a position in a text from which drafts are made: the last known token, which is the bonus token of a round.

@@ -28,7 +28,8 @@ from speccompile.errors import CheckpointError, RecipeError, TrainingError
 from speccompile.machine.resource_errors import is_disk_full
 from speccompile.recipe.resources import gigabytes
 
-LEARNER, OPTIMIZERS, STATE = "learner.safetensors", "optimizers.safetensors", "state.json"
+# The student's file keeps the name that earlier trainings, which may be resumed, gave it.
+STUDENT, OPTIMIZERS, STATE = "learner.safetensors", "optimizers.safetensors", "state.json"
 LATEST, BEST = "latest", "best"
 
 _FOLDER = re.compile(r"step-(\d{10})")
@@ -101,13 +102,13 @@ class Checkpoints:
         """Return the path of the checkpoint after `step` steps."""
         return self.folder / _name(step)
 
-    def save(self, state: TrainingState, learner: Mapping[str, Tensor], optimizers: Mapping[str, Tensor]) -> Path:
+    def save(self, state: TrainingState, student: Mapping[str, Tensor], optimizers: Mapping[str, Tensor]) -> Path:
         """Write a checkpoint and remove outdated ones. Raise TrainingError if it cannot be written, or, after it is
         written, if the disk has no room for the next one: then no work is lost."""
         path = self.path(state.step)
         part = self.folder / f".{path.name}.part"
         try:
-            _write(part, state, learner, optimizers)
+            _write(part, state, student, optimizers)
             replace_folder(part, path)  # it may exist: a step can be evaluated after it was saved
             sync(self.folder)
             shutil.rmtree(part, ignore_errors=True)
@@ -179,28 +180,28 @@ def check_same(found: Mapping[str, Any], wanted: Mapping[str, Any], path: Path) 
         )
 
 
-def trainable_state(learner: nn.Module) -> dict[str, Tensor]:
+def trainable_state(student: nn.Module) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint: the trained parameters and the persistent buffers of the drafter.
 
     Frozen parameters are loaded from their original files."""
-    kept = set(learner.state_dict())
-    trained = {name: value for name, value in learner.named_parameters() if value.requires_grad}
-    return trained | {name: value for name, value in learner.named_buffers() if name in kept}
+    kept = set(student.state_dict())
+    trained = {name: value for name, value in student.named_parameters() if value.requires_grad}
+    return trained | {name: value for name, value in student.named_buffers() if name in kept}
 
 
-def load_learner(learner: nn.Module, checkpoint: Path) -> None:
+def load_student(student: nn.Module, checkpoint: Path) -> None:
     """Load the weights of a checkpoint into a drafter. Raise CheckpointError with all tensors that are missing,
     unexpected, or of another shape or dtype."""
-    stored, own = read_tensors(checkpoint / LEARNER), trainable_state(learner)
+    stored, own = read_tensors(checkpoint / STUDENT), trainable_state(student)
     wrong = [f"{name} is missing" for name in sorted(own.keys() - stored.keys())]
-    wrong += [f"{name} is no tensor of this learner" for name in sorted(stored.keys() - own.keys())]
+    wrong += [f"{name} is no tensor of this student" for name in sorted(stored.keys() - own.keys())]
     wrong += [
         f"{name} is {_form(stored[name])}, expected {_form(own[name])}"
         for name in sorted(own.keys() & stored.keys())
         if _form(own[name]) != _form(stored[name])
     ]
     if wrong:
-        raise CheckpointError(f"{checkpoint / LEARNER}: {'; '.join(wrong)}", hint="train anew, in another work folder")
+        raise CheckpointError(f"{checkpoint / STUDENT}: {'; '.join(wrong)}", hint="train anew, in another work folder")
     for name, value in stored.items():
         own[name].data.copy_(value)
 
@@ -217,9 +218,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         ) from error
 
 
-def _write(part: Path, state: TrainingState, learner: Mapping[str, Tensor], optimizers: Mapping[str, Tensor]) -> None:
+def _write(part: Path, state: TrainingState, student: Mapping[str, Tensor], optimizers: Mapping[str, Tensor]) -> None:
     part.mkdir()
-    save_file(dict(learner), part / LEARNER, {"format": "pt"})
+    save_file(dict(student), part / STUDENT, {"format": "pt"})
     save_file(dict(optimizers), part / OPTIMIZERS, {"format": "pt"})
     (part / STATE).write_text(json.dumps(asdict(state), indent=1) + "\n", encoding="utf-8")
     sync(*part.iterdir(), part)

@@ -23,37 +23,37 @@ BATCH = 16  # samples per forward pass
 
 @torch.no_grad()
 def solved_by_drafter(
-    learner: TrainableDrafter, batches: Iterable[tuple[Tensor, Tensor, Tensor]], threshold: float = WHOLE
+    student: TrainableDrafter, batches: Iterable[tuple[Tensor, Tensor, Tensor]], threshold: float = WHOLE
 ) -> Iterator[Tensor]:
     """Yield for each batch which prompts the drafter answers like the target: bool [B].
 
-    learner: an `even` drafter, which reads tokens only. batches: tokens int64 [B, T]; attention mask and loss mask
+    student: an `even` drafter, which reads tokens only. batches: tokens int64 [B, T]; attention mask and loss mask
     bool [B, T], the latter on the target's greedy responses. threshold: share of a response, above 0 and up to 1, that
     the drafter must predict after the target's own tokens; with 1 the drafter generates this response by itself. The
     tokens 0 and 1 of a text are excluded: drafts begin at token 2.
     """
-    assert learner.even, "the plan refuses drafters that read the target's features"
-    was_training = learner.training
-    learner.eval()
+    assert student.even, "the plan refuses drafters that read the target's features"
+    was_training = student.training
+    student.eval()
     for tokens, real, learnt in batches:
         anchors = torch.arange(1, tokens.shape[1] - 1, device=tokens.device).expand(len(tokens), -1)
         nothing = torch.zeros((*tokens.shape, 0), device=tokens.device)
-        (logits,) = learner(TeacherBatch(tokens, real, learnt, nothing, nothing), anchors, 1)
+        (logits,) = student(TeacherBatch(tokens, real, learnt, nothing, nothing), anchors, 1)
         best = logits.argmax(-1)
         wanted = (real & learnt)[:, 2:]
-        same = (best if learner.vocabulary is None else learner.vocabulary.to(best.device)[best]) == tokens[:, 2:]
+        same = (best if student.vocabulary is None else student.vocabulary.to(best.device)[best]) == tokens[:, 2:]
         count = wanted.sum(1)
         yield (count > 0) & ((same & wanted).sum(1) >= threshold * count)
-    learner.train(was_training)
+    student.train(was_training)
 
 
-def unsolved_texts(corpus: Dataset, learner: TrainableDrafter, drafter: str, threshold: float = WHOLE) -> Dataset:
+def unsolved_texts(corpus: Dataset, student: TrainableDrafter, drafter: str, threshold: float = WHOLE) -> Dataset:
     """Return the samples for the next drafter: those that `solved_by_drafter` does not mark.
 
-    learner: the first drafter, on its device. drafter: its folder, for messages. Raise RecipeError if none is left.
+    student: the first drafter, on its device. drafter: its folder, for messages. Raise RecipeError if none is left.
     """
-    device = next(learner.parameters()).device
-    marks = torch.cat(list(solved_by_drafter(learner, _batches(corpus, device), threshold))).cpu().numpy()
+    device = next(student.parameters()).device
+    marks = torch.cat(list(solved_by_drafter(student, _batches(corpus, device), threshold))).cpu().numpy()
     left = np.flatnonzero(~marks)
     if not len(left):
         raise RecipeError(

@@ -29,14 +29,14 @@ class Evaluator:
     def judge(self, checkpoint: Checkpoint, step: int, seconds: float) -> EvaluationResult:
         """Evaluate a checkpoint. Its temporary bundle lies in the checkpoint's parent folder. Raise build errors."""
         evaluation = self.plan.evaluate
-        learner = checkpoint.learner(evaluation.depth, self.model)
-        learner = learner.to(next(self.model.parameters()).device)
-        teacher = Teacher(self.model, learner.taps, answer_start(self.plan.target), self.sounds)
+        student = checkpoint.student(evaluation.depth, self.model)
+        student = student.to(next(self.model.parameters()).device)
+        teacher = Teacher(self.model, student.taps, answer_start(self.plan.target), self.sounds)
         texts = batches(self.held_out, evaluation.texts, _TOGETHER)
-        counts = depths(learner, teacher, texts, evaluation.depth)
+        counts = depths(student, teacher, texts, evaluation.depth)
         run = Run(checkpoint, evaluation.max_new_tokens, checkpoint.folder.parent, own=True)
         found = evaluate(
-            learner, teacher, counts, self._answers(checkpoint), evaluation.depth, step=step, seconds=seconds,
+            student, teacher, counts, self._answers(checkpoint), evaluation.depth, step=step, seconds=seconds,
             run=run if evaluation.compiled else None,
         )  # fmt: skip
         return EvaluationResult(found.simulated.mean_accepted or 1.0, found.to_json())

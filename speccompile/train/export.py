@@ -15,7 +15,7 @@ from speccompile.recipe.training_output import MADE_BY, REPORT
 from speccompile.train.work import disk_errors
 
 
-def export_drafter(plan: TrainingPlan, learner: TrainableDrafter, report: Mapping[str, Any]) -> None:
+def export_drafter(plan: TrainingPlan, student: TrainableDrafter, report: Mapping[str, Any]) -> None:
     """Write the drafter atomically to the folder that the recipe names, and replace an earlier training's output."""
     output = plan.output
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -23,7 +23,7 @@ def export_drafter(plan: TrainingPlan, learner: TrainableDrafter, report: Mappin
     shutil.rmtree(part, ignore_errors=True)
     try:
         with disk_errors(output):
-            learner.save(part, getattr(torch, plan.dtype))
+            student.save(part, getattr(torch, plan.dtype))
             said = {"made_by": MADE_BY, "version": __version__, **report}
             (part / REPORT).write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
             for file in part.iterdir():  # safetensors files are private to the user; a server may run as another one

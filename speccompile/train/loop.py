@@ -28,7 +28,7 @@ from speccompile.train.checkpoints import (
     BestStep,
     Checkpoints,
     TrainingState,
-    load_learner,
+    load_student,
     read_state,
     read_tensors,
     trainable_state,
@@ -92,20 +92,20 @@ class Trained:
 
 
 def train(
-    processes: Processes, learner: nn.Module, weigh: LossFunction, schedule: SchedulePlan, saving: Saving, *,
+    processes: Processes, student: nn.Module, weigh: LossFunction, schedule: SchedulePlan, saving: Saving, *,
     seed: int, judging: EvaluationSchedule | None = None, samples: Samples | None = None,
     curves: MetricsLog | None = None,
 ) -> Trained:  # fmt: skip
-    """Train `learner`; resume from the last checkpoint, if any. All processes make the same call.
+    """Train `student`; resume from the last checkpoint, if any. All processes make the same call.
 
     weigh: called with gradients enabled, in the schedule's precision. samples: names the samples of a part, for
-    messages. curves: the first process's log; None in other processes. Afterwards the learner holds the last weights on
-    its device, sharded with FSDP; `load_learner` loads the best ones.
+    messages. curves: the first process's log; None in other processes. Afterwards the student holds the last weights on
+    its device, sharded with FSDP; `load_student` loads the best ones.
 
     Raise TrainingError if the loss is not finite or explodes, or the disk is full; RecipeError for checkpoints of
     another training; CheckpointError for unreadable ones; UsageError for a batch with fewer samples than parts.
     """
-    loop = _Loop(processes, learner, weigh, schedule, saving, seed, judging, samples, curves)
+    loop = _Loop(processes, student, weigh, schedule, saving, seed, judging, samples, curves)
     try:
         loop.begin()
         return loop.run()
@@ -117,10 +117,10 @@ class _Weighing(nn.Module):
     """Module that DDP or FSDP wraps: its forward is the whole loss of a part. The drafter inside may run any number of
     times per part, and is still wrapped once."""
 
-    def __init__(self, learner: nn.Module, weigh: LossFunction, low: torch.device | None) -> None:
+    def __init__(self, student: nn.Module, weigh: LossFunction, low: torch.device | None) -> None:
         """low: device of bfloat16 autocast; None for float32."""
         super().__init__()
-        self.learner, self.weigh, self.low = learner, weigh, low
+        self.student, self.weigh, self.low = student, weigh, low
 
     def forward(self, step: int, part: int, parts: int) -> tuple[Tensor, Tensor, dict[str, Any]]:
         with torch.autocast(self.low.type, torch.bfloat16) if self.low else nullcontext():
@@ -130,20 +130,20 @@ class _Weighing(nn.Module):
 
 class _Loop:
     def __init__(
-        self, processes: Processes, learner: nn.Module, weigh: LossFunction, schedule: SchedulePlan, saving: Saving,
+        self, processes: Processes, student: nn.Module, weigh: LossFunction, schedule: SchedulePlan, saving: Saving,
         seed: int,
         judging: EvaluationSchedule | None, samples: Samples | None, curves: MetricsLog | None,
     ) -> None:  # fmt: skip
-        self.processes, self.learner, self.schedule, self.seed = processes, learner, schedule, seed
+        self.processes, self.student, self.schedule, self.seed = processes, student, schedule, seed
         self.saving, self.judging, self.curves = saving, judging, curves
         self.precision = computing_precision(schedule.precision, processes)
         low = processes.device if self.precision == "bfloat16" else None
-        self.model: nn.Module = _Weighing(learner, weigh, low)
+        self.model: nn.Module = _Weighing(student, weigh, low)
         self.parts = parts_of(schedule, processes.count)
         self.watch = DivergenceGuard(samples, f"; checkpoints are in {saving.folder}")
-        self.optimizers = Optimizers.of(learner, schedule)
-        size = sum(value.numel() * value.element_size() for value in trainable_state(learner).values())
-        self.checkpoints = Checkpoints(saving.folder, saving.keep, saving.plan, size + state_bytes(learner, schedule))
+        self.optimizers = Optimizers.of(student, schedule)
+        size = sum(value.numel() * value.element_size() for value in trainable_state(student).values())
+        self.checkpoints = Checkpoints(saving.folder, saving.keep, saving.plan, size + state_bytes(student, schedule))
         self.state, self.saved, self.interval, self.rate = TrainingState(), -1, MetricsAccumulator(), 0.0
 
     def begin(self) -> None:
@@ -152,16 +152,16 @@ class _Loop:
         if found is not None:
             self.state = read_state(found)
             self.watch.load(self.state.watch)
-            load_learner(self.learner, found)
+            load_student(self.student, found)
         if self.schedule.checkpointing:
-            checkpoint_activations(self.learner)
+            checkpoint_activations(self.student)
         self.model = self.processes.prepare(self.model, self.optimizers.all)
         if found is not None:
             self.optimizers.load(read_tensors(found / OPTIMIZERS))
             self.saved = self.state.step
         if self.curves is not None:
             self.curves.go_on(self.state.step, self.used)
-        self.learner.train()
+        self.student.train()
         self.last_saved = self.last_judged = time.perf_counter()
 
     def run(self) -> Trained:
@@ -230,7 +230,7 @@ class _Loop:
         sums = self._weigh(step)
         totals, weights = sums.tolist()
         loss = self.watch.see_loss(step, totals, weights)
-        trained = [each for each in self.learner.parameters() if each.grad is not None]
+        trained = [each for each in self.student.parameters() if each.grad is not None]
         # DDP and FSDP2 return the mean of the processes' gradients, hence the factor `count`.
         torch._foreach_mul_([each.grad for each in trained], self.processes.count / sum(weights))
         norm = self.processes.clip(trained, self.schedule.clip)
@@ -281,9 +281,9 @@ class _Loop:
             return
         judge, step, best = self.judging.judge, self.state.step, self.state.best
         with self.processes.full_parameters(self.model):
-            self.learner.eval()
+            self.student.eval()
             judged: EvaluationResult = self.processes.run_on_main(lambda: judge(step))
-            self.learner.train()
+            self.student.train()
         is_best = best is None or judged.score > best.score
         best = BestStep(step, judged.score) if is_best else best
         self.state = TrainingState(step, self.state.elapsed, best=best, score=judged.score, plan=self.saving.plan)
@@ -293,7 +293,7 @@ class _Loop:
 
     def _save(self) -> None:
         """Save a checkpoint: all processes gather it, the first one writes it."""
-        own = {name: whole_tensor(value.detach()).cpu() for name, value in trainable_state(self.learner).items()}
+        own = {name: whole_tensor(value.detach()).cpu() for name, value in trainable_state(self.student).items()}
         kept = {name: value.cpu() for name, value in self.optimizers.state().items()}
         state = TrainingState(**(vars(self.state) | {"watch": self.watch.state()}))
         self.processes.run_on_main(lambda: self.checkpoints.save(state, own, kept))
@@ -323,7 +323,7 @@ def seed_part(seed: int, step: int, part: int) -> None:
     set_seed(int(np.random.SeedSequence((seed, step, part)).generate_state(1)[0]))
 
 
-def checkpoint_activations(learner: nn.Module) -> None:
+def checkpoint_activations(student: nn.Module) -> None:
     """Enable gradient checkpointing: per layer in transformers' models, else of the drafter's whole forward pass.
 
     Models with our attention hook belong to the second case: the hook must write its cache once, and transformers'
@@ -331,7 +331,7 @@ def checkpoint_activations(learner: nn.Module) -> None:
     """
     found = [
         module
-        for module in learner.modules()
+        for module in student.modules()
         if hasattr(module, "gradient_checkpointing_enable") and module.config._attn_implementation != HOOK
     ]
     for module in found:
@@ -343,4 +343,4 @@ def checkpoint_activations(learner: nn.Module) -> None:
                 hint="set it to false, and lower batch_size or raise accumulate",
             ) from error
     if not found:
-        setattr(learner, "forward", partial(checkpoint, learner.forward, use_reentrant=False))  # noqa: B010 (mypy)
+        setattr(student, "forward", partial(checkpoint, student.forward, use_reentrant=False))  # noqa: B010 (mypy)

@@ -59,13 +59,13 @@ class Objective:
         """depth: number of consecutive drafts. A draft that does not depend on its depth is trained at depth 1 only."""
         self.plan, self.depth = plan, depth
 
-    def __call__(self, learner: TrainableDrafter, seen: TeacherBatch, seed: int, step: int) -> WeightedLoss:
+    def __call__(self, student: TrainableDrafter, seen: TeacherBatch, seed: int, step: int) -> WeightedLoss:
         """Return the loss of a part of step `step`. Unless all positions are anchors, seed and step select them."""
-        whole = learner.every or learner.even
+        whole = student.every or student.even
         anchors, chosen = _all_anchors(seen) if whole else drawn_anchors(seen, self.plan.anchors, seed, step)
-        depth = 1 if learner.even else self.depth
-        drafted, drafts = learner(seen, anchors, depth), _drafts(seen, anchors, chosen, depth)
-        vocabulary = None if learner.vocabulary is None else learner.vocabulary.to(seen.tokens.device)
+        depth = 1 if student.even else self.depth
+        drafted, drafts = student(seen, anchors, depth), _drafts(seen, anchors, chosen, depth)
+        vocabulary = None if student.vocabulary is None else student.vocabulary.to(seen.tokens.device)
         places = None if vocabulary is None else draft_token_index(vocabulary, seen.logits.shape[-1])
         weights = self._weights(drafted, drafts, places)
         total = weight = seen.logits.new_zeros(())
@@ -76,7 +76,7 @@ class Objective:
             total, weight = total + found.total, weight + found.weight
             shown |= found.shown
             accepted.append(found.accepted)
-        more = learner.own_loss(seen, anchors, drafted, accepted)
+        more = student.own_loss(seen, anchors, drafted, accepted)
         if more is not None:
             total = total + (torch.where(drafts.counted, more, 0.0) * weights).sum()
         return WeightedLoss(total, weight, shown)

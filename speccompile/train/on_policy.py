@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from speccompile.compiler.step.monkeypatch import patched_attribute
-from speccompile.drafters.model.training import ModelLearner
+from speccompile.drafters.model.training import ModelStudent
 from speccompile.plan.training_plan import LossPlan
 
 
@@ -26,7 +26,7 @@ def is_on_policy_step(plan: LossPlan, seed: int, step: int) -> bool:
 
 @torch.no_grad()
 def sample_on_policy(
-    learner: ModelLearner, tokens: Tensor, real: Tensor, learnt: Tensor, ends: Sequence[int], seed: int, step: int
+    student: ModelStudent, tokens: Tensor, real: Tensor, learnt: Tensor, ends: Sequence[int], seed: int, step: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Replace the text after each prompt by the drafter's continuation, sampled at temperature 1.
 
@@ -41,7 +41,7 @@ def sample_on_policy(
     room, width = int((lengths - prompts).max()), int(prompts.max())
     if not room:
         return tokens, real, torch.zeros_like(learnt)
-    said = _continued(learner, tokens, prompts, width, room, ends, seed, step)
+    said = _continued(student, tokens, prompts, width, room, ends, seed, step)
     shifts = width - prompts[:, None]  # prompts are padded on the left
     written = said.gather(1, (places + shifts).clamp(max=said.shape[1] - 1))
     is_prompt = places < prompts[:, None]
@@ -52,7 +52,7 @@ def sample_on_policy(
 
 
 def _continued(
-    learner: ModelLearner,
+    student: ModelStudent,
     tokens: Tensor,
     prompts: Tensor,
     width: int,
@@ -68,12 +68,12 @@ def _continued(
         np.random.default_rng((seed, step, zlib.crc32(row[mask].tobytes())))
         for row, mask in zip(read.cpu().numpy(), is_read.cpu().numpy(), strict=True)
     ]
-    network, was_training = learner.network, learner.network.training
+    network, was_training = student.network, student.network.training
     network.eval()
     with patched_attribute(network, "generation_config", GenerationConfig()):  # the model's config may force tokens
         said = network.generate(
-            read.clamp(max=learner.rows - 1), attention_mask=is_read.long(), max_new_tokens=room, do_sample=False,
-            logits_processor=LogitsProcessorList([_Sampled(randoms, learner.size)]),
+            read.clamp(max=student.rows - 1), attention_mask=is_read.long(), max_new_tokens=room, do_sample=False,
+            logits_processor=LogitsProcessorList([_Sampled(randoms, student.size)]),
             eos_token_id=list(ends) or None, pad_token_id=0,
         )  # fmt: skip
     network.train(was_training)

@@ -21,18 +21,18 @@ BETAS = (0.9, 0.95)
 """Betas of AdamW, as in every published training of a drafter that states them (EAGLE, SpecForge, Automodel)."""
 
 
-def trained_parameters(learner: nn.Module) -> dict[str, nn.Parameter]:
+def trained_parameters(student: nn.Module) -> dict[str, nn.Parameter]:
     """Return the trained parameters by name. Raise UnsupportedModelError if there are none, or any is not float32."""
-    found = {name: parameter for name, parameter in learner.named_parameters() if parameter.requires_grad}
+    found = {name: parameter for name, parameter in student.named_parameters() if parameter.requires_grad}
     if not found:
         raise UnsupportedModelError(
-            f"{type(learner).__name__}: received no parameter that has gradients, expected some to train",
+            f"{type(student).__name__}: received no parameter that has gradients, expected some to train",
             hint="train a drafter that has weights of its own",
         )
     for name, parameter in found.items():
         if parameter.dtype != torch.float32:
             raise UnsupportedModelError(
-                f"{type(learner).__name__}: {name} is {parameter.dtype}, expected float32 for weights that are trained",
+                f"{type(student).__name__}: {name} is {parameter.dtype}, expected float32 for weights that are trained",
                 hint="load the drafter in float32; precision: bfloat16 is that of activations",
             )
     return found
@@ -43,16 +43,16 @@ class Optimizers:
     """Optimizers by name, each with its peak learning rate. names: names of the parameters that each one trains;
     parameters are identified by name, because FSDP replaces their objects."""
 
-    learner: nn.Module
+    student: nn.Module
     schedule: SchedulePlan
     by_name: Mapping[str, tuple[Optimizer, float]]
     names: Mapping[str, tuple[str, ...]]
 
     @classmethod
-    def of(cls, learner: nn.Module, schedule: SchedulePlan) -> "Optimizers":
+    def of(cls, student: nn.Module, schedule: SchedulePlan) -> "Optimizers":
         """Create the optimizers of the trained parameters. Vectors, which are gains and offsets, have no decay."""
-        parameters = trained_parameters(learner)
-        matrices = _matrices(learner, parameters) if schedule.matrix_rate is not None else ()
+        parameters = trained_parameters(student)
+        matrices = _matrices(student, parameters) if schedule.matrix_rate is not None else ()
         others = [name for name in parameters if name not in matrices]
         found: dict[str, tuple[Optimizer, float]] = {}
         names: dict[str, tuple[str, ...]] = {}
@@ -68,7 +68,7 @@ class Optimizers:
             ]  # fmt: skip
             adamw = AdamW([group for group in groups if group["params"]], betas=BETAS)
             found["adamw"], names["adamw"] = (adamw, schedule.learning_rate), tuple(others)
-        return cls(learner, schedule, found, names)
+        return cls(student, schedule, found, names)
 
     @property
     def all(self) -> list[Optimizer]:
@@ -94,7 +94,7 @@ class Optimizers:
 
     def load(self, stored: Mapping[str, Tensor]) -> None:
         """Restore a state for parameters of the same names and shapes. Raise CheckpointError if names differ."""
-        parameters = dict(self.learner.named_parameters())
+        parameters = dict(self.student.named_parameters())
         places = {of: name for name, trained in self.names.items() for of in trained}
         for path, value in stored.items():
             name, key, of = path.split("/", 2)
@@ -108,7 +108,7 @@ class Optimizers:
             self.by_name[name][0].state[parameter][key] = put(value, parameter) if alike else value.clone()
 
     def _kept(self) -> Iterator[tuple[str, str, str, Tensor]]:
-        parameters = dict(self.learner.named_parameters())
+        parameters = dict(self.student.named_parameters())
         for name, (optimizer, _) in self.by_name.items():
             for of in self.names[name]:
                 states: dict[str, Any] = optimizer.state.get(parameters[of], {})
@@ -123,17 +123,17 @@ def rate_share(step: int, used: float, warmup: int, final: float) -> float:
     return rising * (final + (1 - final) * 0.5 * (1 + math.cos(math.pi * min(used, 1.0))))
 
 
-def state_bytes(learner: nn.Module, schedule: SchedulePlan) -> int:
+def state_bytes(student: nn.Module, schedule: SchedulePlan) -> int:
     """Return the bytes of optimizer state: two numbers per trained parameter in AdamW, one in Muon."""
-    parameters = trained_parameters(learner)
-    matrices = _matrices(learner, parameters) if schedule.matrix_rate is not None else ()
+    parameters = trained_parameters(student)
+    matrices = _matrices(student, parameters) if schedule.matrix_rate is not None else ()
     return sum((1 if name in matrices else 2) * p.numel() * p.element_size() for name, p in parameters.items())
 
 
-def _matrices(learner: nn.Module, parameters: Mapping[str, nn.Parameter]) -> list[str]:
+def _matrices(student: nn.Module, parameters: Mapping[str, nn.Parameter]) -> list[str]:
     """Return the names of the matrices that Muon trains: all except embeddings, weights tied to them, and heads."""
-    over_tokens = {id(module.weight) for module in learner.modules() if isinstance(module, nn.Embedding)}
-    for module in learner.modules():
+    over_tokens = {id(module.weight) for module in student.modules() if isinstance(module, nn.Embedding)}
+    for module in student.modules():
         head = getattr(module, "get_output_embeddings", lambda: None)()
         over_tokens |= {id(weight) for weight in (head.parameters() if head is not None else ())}
     return [

@@ -21,7 +21,7 @@ from speccompile.progress import LOGGER, log_step, quiet
 from speccompile.recipe import Recipe
 from speccompile.train.answers import make_answers
 from speccompile.train.answers.store import account
-from speccompile.train.checkpoints import check_same, load_learner, read_state
+from speccompile.train.checkpoints import check_same, load_student, read_state
 from speccompile.train.col_bt import unsolved_texts
 from speccompile.train.curves import CURVES, MetricsLog, read_curves
 from speccompile.train.data.corpus import Batch, Dataset
@@ -105,7 +105,7 @@ def run_training(
         LOGGER.info("%s", print_sample(learnt, tokenizer, named=0 if sounds is None else NUMBERS))
     model = processes.put_target(load_model(plan.target.folder, plan.max_length))
     if plan.loss.drop is not None:
-        first = source.checkpoint(plan, Path(plan.loss.drop)).learner(1, model)
+        first = source.checkpoint(plan, Path(plan.loss.drop)).student(1, model)
         learnt = unsolved_texts(learnt, first.to(processes.device), plan.loss.drop)
     begun = processes.run_on_main(lambda: initial_drafter_folder(plan, model, learnt))
     run = _TrainingRun(plan, source, processes, model, learnt, held_out, begun, sounds)
@@ -165,15 +165,15 @@ class _TrainingRun:
     ) -> None:  # fmt: skip
         self.plan, self.source, self.processes, self.model = plan, source, processes, model
         self.corpus, self.held_out, self.begun = learnt, held_out, begun
-        self.learner = self._learner()
-        self.teacher = Teacher(model, self.learner.taps, answer_start(plan.target), sounds)
+        self.student = self._student()
+        self.teacher = Teacher(model, self.student.taps, answer_start(plan.target), sounds)
         self.kept = self._kept(learnt)
-        self.objective = Objective(plan.loss, self.learner.depth)
+        self.objective = Objective(plan.loss, self.student.depth)
         self.judging, self.began = Evaluator(plan, model, held_out, sounds), time.perf_counter()
 
-    def _learner(self) -> TrainableDrafter:
+    def _student(self) -> TrainableDrafter:
         """Return the drafter with its initial weights, on this process's device."""
-        found = self.source.checkpoint(self.plan, self.begun).learner(self.plan.depth, self.model)
+        found = self.source.checkpoint(self.plan, self.begun).student(self.plan.depth, self.model)
         return found.to(self.processes.device)
 
     def _kept(self, corpus: Dataset) -> CachedFeatureTeacher | None:
@@ -194,7 +194,7 @@ class _TrainingRun:
         if self.processes.is_first:
             curves = MetricsLog(plan.work, f"{plan.name}: {plan.kind}", tensorboard=tensorboard)
         return train(
-            self.processes, self.learner, self.weigh, plan.schedule, saving,
+            self.processes, self.student, self.weigh, plan.schedule, saving,
             seed=plan.seed, judging=EvaluationSchedule(self.judge, plan.evaluate.every, first=plan.begin is not None),
             samples=self.samples, curves=curves,
         )  # fmt: skip
@@ -208,7 +208,7 @@ class _TrainingRun:
 
     def weigh(self, step: int, part: int, parts: int) -> WeightedLoss:
         """Return the loss of a part of a step's batch."""
-        return self.objective(self.learner, self._seen(self._batch(step, part, parts), step), self.plan.seed, step)
+        return self.objective(self.student, self._seen(self._batch(step, part, parts), step), self.plan.seed, step)
 
     def _seen(self, batch: Batch, step: int) -> TeacherBatch:
         """Return the target's outputs for the data, or for the drafter's continuations of its prompts."""
@@ -219,7 +219,7 @@ class _TrainingRun:
         texts = batch.tokens, batch.attention_mask, batch.loss_mask
         if is_on_policy_step(self.plan.loss, self.plan.seed, step):
             ends = self.plan.target.facts.eos_token_ids
-            return self.teacher.forward(*sample_on_policy(self.learner, *texts, ends, self.plan.seed, step))
+            return self.teacher.forward(*sample_on_policy(self.student, *texts, ends, self.plan.seed, step))
         return self.teacher.forward(*texts) if self.kept is None else self.kept.read(batch)
 
     def judge(self, number: int) -> EvaluationResult:
@@ -228,7 +228,7 @@ class _TrainingRun:
         shutil.rmtree(folder.parent, ignore_errors=True)
         try:
             with disk_errors(folder.parent):
-                self.learner.save(folder, getattr(torch, self.plan.dtype))
+                self.student.save(folder, getattr(torch, self.plan.dtype))
             with log_step(f"judging step {number}"), quiet():  # a build logs much
                 seconds = time.perf_counter() - self.began
                 return self.judging.judge(self.source.checkpoint(self.plan, folder), number, seconds)
@@ -244,8 +244,8 @@ class _TrainingRun:
     def leave(self, trained: Trained, answers: Mapping[str, int]) -> Report:
         """Export the best checkpoint to the folder that the recipe names, and return the report."""
         plan, best = self.plan, self.found(read_state(trained.best).step, trained.score)
-        learner = self.source.checkpoint(plan, self.begun).learner(plan.depth, self.model)
-        load_learner(learner, trained.best)
+        student = self.source.checkpoint(plan, self.begun).student(plan.depth, self.model)
+        load_student(student, trained.best)
         report = Report(
             recipe=str(self.source.recipe),
             kind=plan.kind,
@@ -262,7 +262,7 @@ class _TrainingRun:
         for name in ("recipe", "output", "curves"):  # paths of this machine
             del said[name]
         schedule = asdict(plan.schedule) | {"precision": trained.precision}
-        export_drafter(plan, learner, said | {"schedule": schedule, "evaluation": best})
+        export_drafter(plan, student, said | {"schedule": schedule, "evaluation": best})
         return report
 
 

@@ -40,7 +40,7 @@ class Memory:
         self.arrays[buffer] = values.copy()
 
 
-def kept(given: Graph | None = None, held: Graph | None = None, *, tokenizer="abc", kind="learner", **changes):
+def kept(given: Graph | None = None, held: Graph | None = None, *, tokenizer="abc", kind="student", **changes):
     """Return kept states and their memory; held: the graph as the engine has it."""
     given = given or graph()
     memory = Memory(held or given)
@@ -105,7 +105,7 @@ def short(shapes):
     [
         ({"tokenizer": "other"}, "these states are of another tokenizer: 'other', this bundle's is 'abc'"),
         ({"vocabulary_size": 9}, r"these states are of another vocabulary: '9', this bundle's is '\d+'"),
-        ({"kind": "parrot"}, "these states are of another drafter: 'parrot', this bundle's is 'learner'"),
+        ({"kind": "parrot"}, "these states are of another drafter: 'parrot', this bundle's is 'student'"),
         (
             {"given": graph(SHAPES | {"kept.table": ("int64", (7, 4))})},
             r"expected kept.table as I64 \[7, 3\], as this bundle has it",

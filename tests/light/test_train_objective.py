@@ -62,19 +62,19 @@ class Table(TrainableDrafter):
         raise NotImplementedError
 
 
-def by_hand(learner, whole, plan, anchors_of):
+def by_hand(student, whole, plan, anchors_of):
     """Return total and weight, draft by draft."""
     total = weight = 0.0
-    for row, at in itertools.product(range(len(whole.tokens)), range(1 if learner.even else DEPTH)):
+    for row, at in itertools.product(range(len(whole.tokens)), range(1 if student.even else DEPTH)):
         for anchor in anchors_of(row):
             place = anchor + 1 + at
             if place >= LENGTH or not (whole.attention_mask & whole.loss_mask)[row, place]:
                 continue
             one = torch.tensor([[anchor]])
-            said = learner(rows(whole, [row]), one, DEPTH)[at][0, 0]
+            said = student(rows(whole, [row]), one, DEPTH)[at][0, 0]
             worth = divergence(
                 plan.kind, said, whole.logits[row, place - 1], whole.tokens[row, place],
-                hard=plan.hard, vocabulary=learner.vocabulary,
+                hard=plan.hard, vocabulary=student.vocabulary,
             )  # fmt: skip
             share = plan.decay**at
             total, weight = total + share * worth.loss, weight + share * worth.counted.float()
@@ -82,7 +82,7 @@ def by_hand(learner, whole, plan, anchors_of):
 
 
 KEPT = torch.tensor([9, 1, 4, 7, 2, 0])
-LEARNERS = {
+STUDENTS = {
     "every": {},
     "even": {"even": True},
     "block": {"every": False},
@@ -94,30 +94,30 @@ LEARNERS = {
 @pytest.mark.parametrize("kind", ["fkl", "ce", "hybrid"])
 @pytest.mark.parametrize("name", ["every", "even", "block", "vocabulary"])
 def test_drafts_that_count_are_those_that_are_real_and_learnt(kind, name):
-    learner, whole, plan = Table(**LEARNERS[name]), seen(), dataclasses.replace(PLAN, kind=kind, hard=0.0)
-    found = Objective(plan, DEPTH)(learner, whole, 3, 5)
+    student, whole, plan = Table(**STUDENTS[name]), seen(), dataclasses.replace(PLAN, kind=kind, hard=0.0)
+    found = Objective(plan, DEPTH)(student, whole, 3, 5)
     anchors, chosen = drawn_anchors(whole, plan.anchors, 3, 5)
 
     def anchors_of(row):
-        return range(1, LENGTH - 1) if learner.every or learner.even else anchors[row][chosen[row]].tolist()
+        return range(1, LENGTH - 1) if student.every or student.even else anchors[row][chosen[row]].tolist()
 
-    total, weight = by_hand(learner, whole, plan, anchors_of)
+    total, weight = by_hand(student, whole, plan, anchors_of)
     torch.testing.assert_close(found.total, total)
     torch.testing.assert_close(found.weight, weight)
 
 
 @pytest.mark.parametrize("depth_weights", ["decay", "dpace"])
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", STUDENTS)
 def test_parts_add_up_to_the_whole(name, depth_weights):
     plan = dataclasses.replace(PLAN, depth_weights=depth_weights)
     whole, objective = seen(), Objective(plan, DEPTH)
 
     def gradients(parts):
-        learner = Table(**LEARNERS[name])
-        found = [objective(learner, rows(whole, part), 1, 4) for part in parts]
+        student = Table(**STUDENTS[name])
+        found = [objective(student, rows(whole, part), 1, 4) for part in parts]
         (sum(each.total for each in found) / sum(each.weight for each in found)).backward()
         shown = {key: [sum(each.shown[key][i] for each in found) for i in (0, 1)] for key in found[0].shown}
-        return {key: value.grad for key, value in learner.named_parameters() if value.grad is not None}, shown
+        return {key: value.grad for key, value in student.named_parameters() if value.grad is not None}, shown
 
     expected = gradients([range(BATCH)])
     assert expected[0]["table"].abs().sum() > 0
@@ -129,12 +129,12 @@ def test_parts_add_up_to_the_whole(name, depth_weights):
 def test_a_part_of_which_nothing_is_learnt_adds_nothing_and_still_has_a_graph():
     whole = seen()
     nothing = dataclasses.replace(whole, loss_mask=torch.zeros_like(whole.loss_mask))
-    for each in LEARNERS.values():
-        learner = Table(**each)
-        found = Objective(PLAN, DEPTH)(learner, nothing, 0, 0)
+    for each in STUDENTS.values():
+        student = Table(**each)
+        found = Objective(PLAN, DEPTH)(student, nothing, 0, 0)
         found.total.backward()
         assert (found.total.item(), found.weight.item()) == (0, 0)
-        assert (learner.table.grad == 0).all()
+        assert (student.table.grad == 0).all()
 
 
 def test_padding_is_not_looked_at():
@@ -144,16 +144,16 @@ def test_padding_is_not_looked_at():
         logits=torch.where(whole.attention_mask[..., None], whole.logits, torch.nan),
         loss_mask=whole.loss_mask | ~whole.attention_mask,
     )
-    for each in LEARNERS.values():
+    for each in STUDENTS.values():
         found, expected = (Objective(PLAN, DEPTH)(Table(**each), texts, 0, 0) for texts in (spoilt, whole))
         torch.testing.assert_close(found.total, expected.total)
         torch.testing.assert_close(found.weight, expected.weight)
 
 
 def test_what_is_the_same_at_every_depth_is_asked_for_once():
-    learner = Table(even=True)
-    found = Objective(PLAN, DEPTH)(learner, seen(), 0, 0)
-    ((anchors, depth),) = learner.asked
+    student = Table(even=True)
+    found = Objective(PLAN, DEPTH)(student, seen(), 0, 0)
+    ((anchors, depth),) = student.asked
     assert depth == 1
     assert anchors.tolist() == [list(range(1, LENGTH - 1))] * BATCH
     assert sorted(found.shown) == ["accepted/1", "loss/1", "right/1"]
@@ -246,19 +246,19 @@ def test_dpace_is_how_the_expected_run_changes_with_a_draft():
 
 def test_dpace_weighs_by_the_drafters_own_chances():
     """Weigh without a gradient: a draft's weight falls the less, the likelier those before it are."""
-    whole, learner = seen(), Table(vocabulary=KEPT)
+    whole, student = seen(), Table(vocabulary=KEPT)
     plan = dataclasses.replace(PLAN, depth_weights="dpace")
-    found = Objective(plan, DEPTH)(learner, whole, 0, 0)
+    found = Objective(plan, DEPTH)(student, whole, 0, 0)
     anchors = torch.arange(1, LENGTH - 1).expand(BATCH, -1)
     places = anchors[..., None] + torch.arange(1, DEPTH + 1)
     inside, clamped = places < LENGTH, places.clamp(max=LENGTH - 1)
     counted = inside & (whole.loss_mask & whole.attention_mask).gather(1, clamped.flatten(1)).view_as(places)
     tokens = whole.tokens.gather(1, clamped.flatten(1)).view_as(places)
     own = (tokens[..., None] == KEPT).float()
-    chances = torch.stack(learner(whole, anchors, DEPTH), 2).softmax(-1)
+    chances = torch.stack(student(whole, anchors, DEPTH), 2).softmax(-1)
     weights = dpace((chances * own).sum(-1), counted).detach()
     teacher = whole.logits.gather(1, (clamped - 1).flatten(1)[..., None].expand(-1, -1, SIZE)).view(*places.shape, SIZE)
-    worth = divergence("fkl", torch.stack(learner(whole, anchors, DEPTH), 2), teacher, tokens, vocabulary=KEPT)
+    worth = divergence("fkl", torch.stack(student(whole, anchors, DEPTH), 2), teacher, tokens, vocabulary=KEPT)
     torch.testing.assert_close(found.total, (weights * worth.loss).sum())
     torch.testing.assert_close(found.weight, (weights * worth.counted).sum())
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speccompile.drafters.initialization import vocabulary_maps
-from speccompile.drafters.model.training import ModelLearner
+from speccompile.drafters.model.training import ModelStudent
 from speccompile.drafters.trainable import TrainableDrafter
 from speccompile.errors import RecipeError
 from speccompile.train.col_bt import solved_by_drafter, unsolved_texts
@@ -138,14 +138,14 @@ def test_it_is_an_error_where_nothing_is_left():
 
 def test_marked_are_those_that_transformers_generates(tmp_path):
     """Teacher-forced agreement over a whole answer is what greedy generation gives."""
-    learner = ModelLearner(zoo.save("llama", tmp_path / "first"), zoo.VOCABULARY, 1)
+    student = ModelStudent(zoo.save("llama", tmp_path / "first"), zoo.VOCABULARY, 1)
     prompts = torch.randint(3, zoo.VOCABULARY, (6, 7), generator=torch.Generator().manual_seed(1))
-    texts = learner.network.generate(prompts, do_sample=False, max_new_tokens=9, eos_token_id=None, pad_token_id=0)
+    texts = student.network.generate(prompts, do_sample=False, max_new_tokens=9, eos_token_id=None, pad_token_id=0)
     assert texts.shape == (6, 16)
     for row, place in ((1, 7), (3, 12), (4, 15)):
         texts[row, place] = (texts[row, place] + 1) % zoo.VOCABULARY
     learnt = (torch.arange(16) >= 7).expand(6, -1)
-    learner.train()
-    (marked,) = solved_by_drafter(learner, [(texts, torch.ones_like(learnt), learnt)])
+    student.train()
+    (marked,) = solved_by_drafter(student, [(texts, torch.ones_like(learnt), learnt)])
     assert marked.tolist() == [True, False, True, False, False, True]
-    assert learner.training
+    assert student.training

@@ -1,4 +1,4 @@
-"""Learners whose drafts cost a block each: at the ends of texts, in half precision, and what DSpark learns besides."""
+"""Students whose drafts cost a block each: at the ends of texts, in half precision, and what DSpark learns besides."""
 
 import pytest
 import torch
@@ -14,24 +14,24 @@ DEPTH = 3
 
 @pytest.fixture(params=KINDS)
 def case(request, tmp_path):
-    """Return a new learner, and two texts."""
+    """Return a new student, and two texts."""
     model = tiny_drafters.target(tmp_path)
     tiny_drafters.begin(tmp_path, model, request.param)
-    learner = tiny_drafters.learner(tiny_drafters.context(tmp_path, model, request.param), DEPTH)
-    return learner, tiny_drafters.seen(model, learner.taps)
+    student = tiny_drafters.student(tiny_drafters.context(tmp_path, model, request.param), DEPTH)
+    return student, tiny_drafters.seen(model, student.taps)
 
 
-def said(learner, seen, anchors):
+def said(student, seen, anchors):
     with torch.no_grad():
-        return learner(seen, anchors, DEPTH)
+        return student(seen, anchors, DEPTH)
 
 
 def test_what_an_anchor_says_is_its_own(case):
     """Change what stands behind it, and other anchors: no block sees another, nor later tokens but those that its own
     drafts stand for."""
-    learner, seen = case
+    student, seen = case
     anchors = torch.tensor([[2, 5, 6, 9], [1, 3, 8, 9]])
-    together = said(learner, seen, anchors)
+    together = said(student, seen, anchors)
     other = torch.Generator().manual_seed(1)
     behind = torch.arange(tiny_drafters.LENGTH) > 9 + DEPTH
     tokens = torch.where(behind, torch.randint(3, 90, seen.tokens.shape, generator=other), seen.tokens)
@@ -41,30 +41,30 @@ def test_what_an_anchor_says_is_its_own(case):
         torch.where(behind[:, None], torch.randn(seen.logits.shape, generator=other), seen.logits),
     )  # fmt: skip
     for place in range(4):
-        alone = said(learner, changed, anchors[:, place : place + 1])
+        alone = said(student, changed, anchors[:, place : place + 1])
         for draft in range(DEPTH):
             torch.testing.assert_close(together[draft][:, place], alone[draft][:, 0], rtol=1e-4, atol=1e-5)
 
 
 def test_anchors_at_the_end_of_a_text_disturb_no_other(case):
-    learner, seen = case
+    student, seen = case
     last = tiny_drafters.LENGTH - 1
-    together, alone = (said(learner, seen, torch.tensor([each, each])) for each in ([4, last - 1, last], [4]))
+    together, alone = (said(student, seen, torch.tensor([each, each])) for each in ([4, last - 1, last], [4]))
     for draft in range(DEPTH):
         assert together[draft].isfinite().all()
         torch.testing.assert_close(together[draft][:, 0], alone[draft][:, 0], rtol=1e-4, atol=1e-5)
 
 
 def test_half_precision_gives_gradients_in_float32(case):
-    learner, seen = case
+    student, seen = case
     anchors = torch.tensor([[2, 5], [1, 9]])
     with torch.autocast("cpu", torch.bfloat16):
         losses = [
             functional.cross_entropy(each.float().flatten(0, 1), torch.arange(4))
-            for each in learner(seen, anchors, DEPTH)
+            for each in student(seen, anchors, DEPTH)
         ]
     sum(losses).backward()
-    trained = [each for each in learner.parameters() if each.requires_grad]
+    trained = [each for each in student.parameters() if each.requires_grad]
     given = [each.grad for each in trained if each.grad is not None]
     assert given
     assert all(each.dtype == torch.float32 and each.isfinite().all() for each in given)
@@ -74,26 +74,26 @@ def test_the_confidence_head_learns_the_chance_of_acceptance(tmp_path):
     """Binary cross entropy, of drafts that stand for tokens that are learnt; nothing but that head has a gradient."""
     model = tiny_drafters.target(tmp_path)
     tiny_drafters.begin(tmp_path, model, "dspark")
-    learner = tiny_drafters.learner(tiny_drafters.context(tmp_path, model, "dspark"), DEPTH)
-    seen = tiny_drafters.seen(model, learner.taps)
+    student = tiny_drafters.student(tiny_drafters.context(tmp_path, model, "dspark"), DEPTH)
+    seen = tiny_drafters.seen(model, student.taps)
     seen.loss_mask[0, :8] = False
     anchors = torch.tensor([[4, 6, tiny_drafters.LENGTH - 2], [2, 3, 9]])
-    drafted = learner(seen, anchors, DEPTH)
+    drafted = student(seen, anchors, DEPTH)
     accepted = [torch.rand(anchors.shape, generator=torch.Generator().manual_seed(draft)) for draft in range(DEPTH)]
-    losses = learner.own_loss(seen, anchors, drafted, accepted)
+    losses = student.own_loss(seen, anchors, drafted, accepted)
     found, counted = [], []
     for draft in range(DEPTH):
         for row in range(2):
             for place in range(3):
                 token = int(anchors[row, place]) + 1 + draft
                 if token < tiny_drafters.LENGTH and seen.loss_mask[row, token]:
-                    sure, chance = torch.sigmoid(learner.sure[draft][row, place]), accepted[draft][row, place]
+                    sure, chance = torch.sigmoid(student.sure[draft][row, place]), accepted[draft][row, place]
                     found.append(losses[row, place, draft])
                     counted.append(-(chance * sure.log() + (1 - chance) * (1 - sure).log()))
     assert 0 < len(counted) < 2 * 3 * DEPTH
     torch.testing.assert_close(torch.stack(found), torch.stack(counted))
     torch.stack(found).sum().backward()
-    moved = {name for name, each in learner.network.named_parameters() if each.grad is not None and each.grad.any()}
+    moved = {name for name, each in student.network.named_parameters() if each.grad is not None and each.grad.any()}
     assert moved == {"confidence_head.proj.weight", "confidence_head.proj.bias"}
 
 
@@ -107,13 +107,13 @@ def test_what_is_guessed_lies_in_the_text_and_is_learnt():
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "eagle3", "medusa", "model"])
-def test_the_plan_knows_what_the_learner_is(kind, tmp_path):
+def test_the_plan_knows_what_the_student_is(kind, tmp_path):
     """Compare with the plan, made without torch: whether places cost a block each, and whether drafts depend on their
     depth."""
     model = tiny_drafters.target(tmp_path)
     tiny_drafters.begin(tmp_path, model, kind)
-    learner, training = (
-        tiny_drafters.learner(tiny_drafters.context(tmp_path, model, kind), DEPTH),
+    student, training = (
+        tiny_drafters.student(tiny_drafters.context(tmp_path, model, kind), DEPTH),
         DRAFTING_METHODS[kind].training,
     )
-    assert (training.anchors > 0, training.is_depth_independent) == (not learner.every, learner.even)
+    assert (training.anchors > 0, training.is_depth_independent) == (not student.every, student.even)

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from speccompile.errors import CheckpointError
 from tests.train import tiny_drafters
-from tests.train.learners import BUILT
+from tests.train.students import BUILT
 
 KEPT = torch.arange(1, 120, 2)
 NEW = {
@@ -40,20 +40,20 @@ def new(request, tmp_path):
     return tmp_path, model, kind
 
 
-def said(learner, seen):
+def said(student, seen):
     with torch.no_grad():
-        return torch.stack(learner(seen, ANCHORS.expand(len(seen.tokens), -1), 3), 2)
+        return torch.stack(student(seen, ANCHORS.expand(len(seen.tokens), -1), 3), 2)
 
 
 def test_what_is_left_says_the_same_to_the_last_bit(new):
     folder, model, kind = new
     context = tiny_drafters.context(folder, model, kind)
-    first = tiny_drafters.learner(context)
+    first = tiny_drafters.student(context)
     seen = tiny_drafters.seen(model, first.taps)
     first.save(folder / "saved", torch.float32)
     (folder / "head").rename(folder / "begun")
     (folder / "saved").rename(folder / "head")
-    again = tiny_drafters.learner(tiny_drafters.context(folder, model, kind))
+    again = tiny_drafters.student(tiny_drafters.context(folder, model, kind))
     assert torch.equal(said(first, seen), said(again, seen))
     begun, saved = (load_file(folder / each / "model.safetensors") for each in ("begun", "head"))
     assert begun.keys() == saved.keys()
@@ -79,9 +79,9 @@ def test_the_same_seed_gives_the_same_numbers(kind, tmp_path):
 def test_independent_heads_begin_as_the_targets_own(kind, tmp_path):
     model = tiny_drafters.target(tmp_path)
     tiny_drafters.begin(tmp_path, model, kind)
-    learner = tiny_drafters.learner(tiny_drafters.context(tmp_path, model, kind))
-    seen = tiny_drafters.seen(model, learner.taps)
-    for logits in said(learner, seen).unbind(2):
+    student = tiny_drafters.student(tiny_drafters.context(tmp_path, model, kind))
+    seen = tiny_drafters.seen(model, student.taps)
+    for logits in said(student, seen).unbind(2):
         torch.testing.assert_close(logits, seen.logits[:, ANCHORS[0] - 1], atol=1e-5, rtol=1e-5)
 
 
@@ -101,8 +101,8 @@ def test_eagle3_begins_with_the_targets_norm_and_head(tmp_path):
 
 def test_half_precision_is_written_as_such(new):
     folder, model, kind = new
-    learner = tiny_drafters.learner(tiny_drafters.context(folder, model, kind))
-    learner.save(folder / "half", torch.bfloat16)
+    student = tiny_drafters.student(tiny_drafters.context(folder, model, kind))
+    student.save(folder / "half", torch.bfloat16)
     begun, half = (load_file(folder / each / "model.safetensors") for each in ("head", "half"))
     assert begun.keys() == half.keys()
     assert {each.dtype for each in half.values() if each.is_floating_point()} == {torch.bfloat16}
@@ -125,8 +125,8 @@ def test_targets_of_other_forms_get_drafters(row, kind, tmp_path):
     """Begin with other names for sizes, other norms and heads with biases; the drafter says finite numbers."""
     model = tiny_drafters.target(tmp_path, row)
     tiny_drafters.begin(tmp_path, model, kind, dialect="speculators" if kind == "eagle3" else "")
-    learner = tiny_drafters.learner(tiny_drafters.context(tmp_path, model, kind))
-    found = said(learner, tiny_drafters.seen(model, learner.taps))
+    student = tiny_drafters.student(tiny_drafters.context(tmp_path, model, kind))
+    found = said(student, tiny_drafters.seen(model, student.taps))
     assert found.isfinite().all()
     assert found.shape[-1] == model.config.vocab_size
 
@@ -134,8 +134,8 @@ def test_targets_of_other_forms_get_drafters(row, kind, tmp_path):
 def test_a_language_model_has_the_targets_tokenizer_to_the_byte(tmp_path):
     model = tiny_drafters.target(tmp_path, "qwen2")
     tiny_drafters.begin(tmp_path, model, "model")
-    learner = tiny_drafters.learner(tiny_drafters.context(tmp_path, model, "model"))
-    learner.save(tmp_path / "saved", torch.float32)
+    student = tiny_drafters.student(tiny_drafters.context(tmp_path, model, "model"))
+    student.save(tmp_path / "saved", torch.float32)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert (tmp_path / "saved" / name).read_bytes() == (tmp_path / "target" / name).read_bytes()
 
@@ -148,4 +148,4 @@ def test_weights_that_are_not_there_are_not_made_up(tmp_path):
     del tensors["model.norm.weight"]
     save_file(tensors, file, {"format": "pt"})
     with pytest.raises(CheckpointError, match=r"lacks 1 tensors of LlamaForCausalLM, first model\.norm\.weight"):
-        tiny_drafters.learner(found)
+        tiny_drafters.student(found)

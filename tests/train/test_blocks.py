@@ -7,7 +7,7 @@ import pytest
 from speccompile.errors import CheckpointError
 from tests.compile.eager_rounds import check_generation, plan_of
 from tests.heads import dflash as heads
-from tests.train.learners import BUILT, check_learns, check_said, check_saved, learner_of
+from tests.train.students import BUILT, check_learns, check_said, check_saved, student_of
 
 SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "use_sliding_window": True, "sliding_window": 6}
 SCALES = {"input_embedding_scale": 2.0, "output_multiplier": 0.5, "final_logit_softcapping": 4.0}
@@ -59,4 +59,4 @@ def test_what_is_left_is_built(tmp_path, name):
 @pytest.mark.parametrize("write", [heads.dflash2, partial(heads.speculators, kind="dflash2")])
 def test_heads_with_a_selector_are_refused(tmp_path, write):
     with pytest.raises(CheckpointError, match="received a DFlash2 head to train, expected a DFlash head"):
-        learner_of(plan_of(tmp_path, write, "tokens: 2"), 2)
+        student_of(plan_of(tmp_path, write, "tokens: 2"), 2)

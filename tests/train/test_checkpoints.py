@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from speccompile.bundle.folders import lock_folder
 from speccompile.errors import CheckpointError, RecipeError, TrainingError
 from speccompile.train import checkpoints as module
-from speccompile.train.checkpoints import Checkpoints, load_learner
+from speccompile.train.checkpoints import Checkpoints, load_student
 from tests.full_disk import largest_file
 from tests.train.toy_training import Toy, ToyWeigh, run, run_until_it_fails
 
@@ -45,7 +45,7 @@ def test_the_best_is_remembered_where_a_training_goes_on(tmp_path):
     assert trained.best.name == "step-0000000004"
     assert (tmp_path / "checkpoints/best").readlink() == Path("step-0000000004")
     best = Toy()
-    load_learner(best, trained.best)
+    load_student(best, trained.best)
     assert not torch.equal(best.hidden.weight, Toy().hidden.weight)
 
 
@@ -106,7 +106,7 @@ def damaged(folder, change):
     ("change", "words"),
     [
         (lambda tensors: tensors.pop("norm.weight"), "norm.weight is missing"),
-        (lambda tensors: tensors.update(stray=torch.ones(2)), "stray is no tensor of this learner"),
+        (lambda tensors: tensors.update(stray=torch.ones(2)), "stray is no tensor of this student"),
         (
             lambda tensors: tensors.update({"norm.bias": torch.ones(2)}),
             r"norm.bias is float32 \[2\], expected float32 \[16\]",
@@ -143,12 +143,12 @@ def test_optimizers_of_another_kind_are_refused(tmp_path):
 def test_a_disk_with_too_little_room_is_refused_before_any_step(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: usage._replace(free=10_000))
-    learner = Toy()
-    weigh = ToyWeigh(learner, 8)
+    student = Toy()
+    weigh = ToyWeigh(student, 8)
     with pytest.raises(
         TrainingError, match=r"received 0.01 MB free, expected .* for the next checkpoints, of 0.0.* MB"
     ):
-        run(tmp_path, learner=learner, weigh=weigh)
+        run(tmp_path, student=student, weigh=weigh)
     assert weigh.calls == []
 
 
@@ -229,7 +229,7 @@ def test_a_kill_at_any_moment_loses_one_interval_at_most(tmp_path, kills):
         step = json_step(tmp_path / "killed")
         assert step > reached
         for folder in (tmp_path / "killed/checkpoints").glob("step-*"):
-            load_learner(Toy(), folder)
+            load_student(Toy(), folder)
     trained, _ = run(tmp_path / "killed", steps=steps)
     straight, _ = run(tmp_path / "straight", steps=steps)
     for name in ("learner.safetensors", "optimizers.safetensors"):

@@ -9,20 +9,20 @@ import pytest
 import torch
 
 from tests.train import tiny_drafters
-from tests.train.learners import ANCHORS, LENGTH, TOLERANCE, check_learns, seen_by
+from tests.train.students import ANCHORS, LENGTH, TOLERANCE, check_learns, seen_by
 
 DEPTH = 3
 
 
 def left(folder, kind):
-    """Return a head that began anew, learnt a step and was left at <folder>/left: the target, the learner, and
+    """Return a head that began anew, learnt a step and was left at <folder>/left: the target, the student, and
     texts."""
     model = tiny_drafters.target(folder)
     tiny_drafters.begin(folder, model, kind, sizes={"layers": 2}, taps=("layers.0.output", "layers.1.output"))
     plan = tiny_drafters.planned(folder, kind)
-    learner = check_learns(plan, DEPTH, ("markov_w1",))
-    learner.save(folder / "left", torch.float32)
-    return model, learner, seen_by(plan, learner)
+    student = check_learns(plan, DEPTH, ("markov_w1",))
+    student.save(folder / "left", torch.float32)
+    return model, student, seen_by(plan, student)
 
 
 def loaded(library, folder):
@@ -47,10 +47,10 @@ def blocks(model, library, seen, mask):
 
 def test_z_lab_s_own_model_says_the_same(tmp_path):
     published = pytest.importorskip("dflash.model", reason="z-lab's dflash is not installed")
-    model, learner, seen = left(tmp_path, "dflash")
+    model, student, seen = left(tmp_path, "dflash")
     library = loaded(published.DFlashDraftModel, tmp_path / "left")
     assert list(library.target_layer_ids) == [0, 1]
-    said = torch.stack(learner(seen, ANCHORS, DEPTH), 2)
+    said = torch.stack(student(seen, ANCHORS, DEPTH), 2)
     for row, place, _, hidden in blocks(model, library, seen, library.mask_token_id):
         theirs = library.compute_logits(hidden[:, 1:], model.lm_head)[0]
         torch.testing.assert_close(said[row, place], theirs, **TOLERANCE)
@@ -58,10 +58,10 @@ def test_z_lab_s_own_model_says_the_same(tmp_path):
 
 def test_specforge_s_own_dspark_says_the_same(tmp_path):
     published = pytest.importorskip("specforge.modeling.draft.dspark", reason="SpecForge is not installed")
-    model, learner, seen = left(tmp_path, "dspark")
+    model, student, seen = left(tmp_path, "dspark")
     library = loaded(published.DSparkDraftModel, tmp_path / "left")
-    said = torch.stack(learner(seen, ANCHORS, DEPTH), 2)
-    sure = torch.stack(learner.sure, 2)
+    said = torch.stack(student(seen, ANCHORS, DEPTH), 2)
+    sure = torch.stack(student.sure, 2)
     for row, place, anchor, hidden in blocks(model, library, seen, library.mask_token_id):
         assert anchor + DEPTH <= LENGTH
         before = seen.tokens[row, None, anchor : anchor + DEPTH]
@@ -73,9 +73,9 @@ def test_specforge_s_own_dspark_says_the_same(tmp_path):
 
 def test_specforge_s_own_domino_says_the_same(tmp_path):
     published = pytest.importorskip("specforge.modeling.draft.domino", reason="SpecForge is not installed")
-    model, learner, seen = left(tmp_path, "domino")
+    model, student, seen = left(tmp_path, "domino")
     library = loaded(published.DominoDraftModel, tmp_path / "left")
-    said = torch.stack(learner(seen, ANCHORS, DEPTH), 2)
+    said = torch.stack(student(seen, ANCHORS, DEPTH), 2)
     for row, place, anchor, hidden in blocks(model, library, seen, library.mask_token_id):
         before = model.get_input_embeddings()(seen.tokens[row, None, anchor : anchor + DEPTH])
         theirs = library.apply_logits_head(

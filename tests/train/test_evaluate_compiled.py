@@ -73,12 +73,12 @@ def test_compiled_rounds_are_the_simulated_ones(kind, tmp_path):
         pytest.skip(f"{kind} is not trained")
     _, _, tokens, least = DRAFTERS[kind]
     judged = checkpoint(kind)
-    learner = judged.learner(tokens, target())
-    teacher = Teacher(target(), learner.taps)
+    student = judged.student(tokens, target())
+    teacher = Teacher(target(), student.taps)
     ran = run_checkpoint(judged, prompts(), NEW_TOKENS, tmp_path, tokens=tokens)
     assert list(tmp_path.iterdir()) == []
-    simulated = simulate_rounds(learner, teacher, ran.answers, tokens)
-    apart = differences(learner, teacher, simulated, ran, tokens)
+    simulated = simulate_rounds(student, teacher, ran.answers, tokens)
+    apart = differences(student, teacher, simulated, ran, tokens)
     assert all(each.is_near_tie for each in apart), apart
     parted = {each.prompt for each in apart}
     assert len(parted) <= 1
@@ -93,7 +93,7 @@ def test_compiled_rounds_are_the_simulated_ones(kind, tmp_path):
 
 def test_a_tree_is_run_beside_the_chain_that_is_judged(tmp_path, monkeypatch):
     judged, asked = checkpoint("eagle3"), []
-    learner = judged.learner(2, target())
+    student = judged.student(2, target())
     answers = [Answer((5, 6, 7), (8, 9))]
 
     def run(
@@ -106,7 +106,7 @@ def test_a_tree_is_run_beside_the_chain_that_is_judged(tmp_path, monkeypatch):
     for own, overrides in ((True, ()), (False, ()), (True, ("drafter.tree=null", "drafter.tokens=2"))):
         each = replace(judged, overrides=overrides)
         found = evaluate(
-            learner, Teacher(target(), learner.taps), DepthCounts.none(2), answers, 2, step=1, seconds=1.0,
+            student, Teacher(target(), student.taps), DepthCounts.none(2), answers, 2, step=1, seconds=1.0,
             run=Run(each, 16, tmp_path, own=own),
         )  # fmt: skip
         chosen = [(each, [(5, 6, 7)], 2)] + ([(each, [(5, 6, 7)], None)] if own and not overrides else [])
@@ -117,15 +117,15 @@ def test_a_tree_is_run_beside_the_chain_that_is_judged(tmp_path, monkeypatch):
 
 def test_weights_are_judged_as_they_were_saved(tmp_path):
     kind, tokens = "eagle3", 4
-    learner = checkpoint(kind).learner(tokens, target())
+    student = checkpoint(kind).student(tokens, target())
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for parameter in learner.parameters():
+        for parameter in student.parameters():
             if parameter.requires_grad:
                 parameter += 1e-3 * torch.randn(parameter.shape, generator=generator)
-    learner.save(tmp_path / "saved", torch.bfloat16)
-    back = replace(checkpoint(kind), folder=tmp_path / "saved").learner(tokens, target())
-    pairs = [(a, b) for a, b in zip(learner.parameters(), back.parameters(), strict=True) if a.requires_grad]
+    student.save(tmp_path / "saved", torch.bfloat16)
+    back = replace(checkpoint(kind), folder=tmp_path / "saved").student(tokens, target())
+    pairs = [(a, b) for a, b in zip(student.parameters(), back.parameters(), strict=True) if a.requires_grad]
     assert all(torch.equal(a.to(torch.bfloat16).float(), b) for a, b in pairs)
     assert any(not torch.equal(a, b) for a, b in pairs)
 
@@ -190,13 +190,13 @@ def test_errors_of_the_other_process_are_raised_here(tmp_path):
 def test_a_compiled_loop_that_does_something_else_is_told(tmp_path, caplog, monkeypatch):
     """Compare the prompts of one checkpoint with rounds of none of its drafts."""
     judged, tokens = checkpoint("eagle3"), 2
-    learner = judged.learner(tokens, target())
-    teacher = Teacher(target(), learner.taps)
+    student = judged.student(tokens, target())
+    teacher = Teacher(target(), student.taps)
     prompt = prompts()[0]
     with torch.no_grad():
         text = target().generate(torch.tensor([prompt]), max_new_tokens=16, do_sample=False)[0].tolist()
     answers = [Answer(tuple(prompt), tuple(text[len(prompt) :]))]
-    assert simulate_rounds(learner, teacher, answers, tokens).mean_accepted > 1.5
+    assert simulate_rounds(student, teacher, answers, tokens).mean_accepted > 1.5
 
     def other(*args: object, **options: object) -> SimulatedDecoding:
         return SimulatedDecoding("chain of 2", tuple(answers), ((1,) * (len(answers[0].new) - 1),))
@@ -204,7 +204,7 @@ def test_a_compiled_loop_that_does_something_else_is_told(tmp_path, caplog, monk
     monkeypatch.setattr("speccompile.train.evaluate.run_checkpoint", other)
     run = Run(judged, 16, tmp_path)
     with caplog.at_level(logging.WARNING, logger="speccompile"):
-        found = evaluate(learner, teacher, DepthCounts.none(tokens), answers, tokens, step=3, seconds=2.0, run=run)
+        found = evaluate(student, teacher, DepthCounts.none(tokens), answers, tokens, step=3, seconds=2.0, run=run)
     assert len(caplog.messages) == 1
     assert "compiled, it accepts 1.000 tokens a round, simulated" in caplog.messages[0]
     assert "of prompt 1, where the drafter's logits differ by" in caplog.messages[0]

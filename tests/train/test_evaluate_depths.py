@@ -7,7 +7,7 @@ from torch import Tensor
 from speccompile.train.evaluate import DepthCounts, depths
 from speccompile.train.teacher import Teacher
 from tests import zoo
-from tests.train.toy_learner import DEPTH, KINDS, VOCABULARY, Toy
+from tests.train.toy_student import DEPTH, KINDS, VOCABULARY, Toy
 
 
 @pytest.fixture(scope="module")
@@ -24,20 +24,20 @@ def random_texts(lengths: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     return tokens, real, learnt & real
 
 
-def by_hand(learner: Toy, teacher: Teacher, texts: tuple[Tensor, Tensor, Tensor]) -> DepthCounts:
+def by_hand(student: Toy, teacher: Teacher, texts: tuple[Tensor, Tensor, Tensor]) -> DepthCounts:
     """Count acceptances one text, one anchor and one depth at a time."""
     counts = {name: [0.0] * DEPTH for name in ("places", "before", "right", "accepted")}
     for tokens, real, learnt in zip(*texts, strict=True):
         length = int(real.sum())
         seen = teacher.forward(*(each[None, :length] for each in (tokens, real, learnt)))
-        ids = torch.arange(VOCABULARY) if learner.vocabulary is None else learner.vocabulary
+        ids = torch.arange(VOCABULARY) if student.vocabulary is None else student.vocabulary
         for anchor in range(1, length):
             is_right = True
             for depth in range(1, DEPTH + 1):
                 if anchor + depth >= length or not learnt[anchor + depth]:
                     break
                 drafter = torch.zeros(VOCABULARY)
-                said = learner.say(seen, torch.tensor([[anchor]]), depth - 1)[0, 0].detach().softmax(-1)
+                said = student.say(seen, torch.tensor([[anchor]]), depth - 1)[0, 0].detach().softmax(-1)
                 drafter[ids] = said
                 target = seen.logits[0, anchor + depth - 1].softmax(-1)
                 counts["places"][depth - 1] += 1
@@ -56,10 +56,10 @@ def same(one: DepthCounts, other: DepthCounts) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_counts_are_those_of_counting_by_hand(kind, teacher):
-    learner = KINDS[kind]()
+    student = KINDS[kind]()
     texts = random_texts([40, 23, 31])
-    found = depths(learner, teacher, [texts], DEPTH)
-    expected = by_hand(learner, teacher, texts)
+    found = depths(student, teacher, [texts], DEPTH)
+    expected = by_hand(student, teacher, texts)
     assert same(found, expected)
     assert 0 < found.right[-1] < found.right[0] < found.places[0]
     shares = [right / places for right, places in zip(expected.right, expected.places, strict=True)]
@@ -69,11 +69,11 @@ def test_counts_are_those_of_counting_by_hand(kind, teacher):
 
 
 def test_counts_of_parts_add_up_to_those_of_the_whole(teacher):
-    learner = KINDS["every place"]()
+    student = KINDS["every place"]()
     whole = random_texts([30, 18, 25, 22])
     parts = [tuple(each[start : start + 2] for each in whole) for start in (0, 2)]
-    found = [depths(learner, teacher, [part], DEPTH) for part in parts]
-    assert same(found[0] + found[1], depths(learner, teacher, [whole], DEPTH))
+    found = [depths(student, teacher, [part], DEPTH) for part in parts]
+    assert same(found[0] + found[1], depths(student, teacher, [whole], DEPTH))
     assert DepthCounts.none(DEPTH) + found[0] == found[0]
 
 
@@ -87,21 +87,21 @@ def test_nothing_is_counted_where_nothing_is_learnt(teacher):
 
 
 def test_what_the_target_itself_drafts_is_always_right(teacher):
-    learner = Toy(every=True, even=True, towards=1e4)
-    counts = depths(learner, teacher, [random_texts([25, 14])], DEPTH)
+    student = Toy(every=True, even=True, towards=1e4)
+    counts = depths(student, teacher, [random_texts([25, 14])], DEPTH)
     assert counts.full == [1.0] * DEPTH
     assert counts.expected == DEPTH + 1
 
 
-def test_the_watcher_sees_every_batch_and_the_learner_comes_back_as_it_was(teacher):
-    learner, seen = KINDS["blocks"]().train(), []
-    depths(learner, teacher, [random_texts([9]), random_texts([12])], DEPTH, seen.append)
+def test_the_watcher_sees_every_batch_and_the_student_comes_back_as_it_was(teacher):
+    student, seen = KINDS["blocks"]().train(), []
+    depths(student, teacher, [random_texts([9]), random_texts([12])], DEPTH, seen.append)
     assert [each.tokens.shape[1] for each in seen] == [9, 12]
-    assert learner.training
+    assert student.training
 
 
 def test_blocks_are_asked_for_a_few_at_a_time(teacher):
-    learner = KINDS["blocks"]()
-    depths(learner, teacher, [random_texts([150])], DEPTH)
-    assert sum(learner.asked) == 148
-    assert max(learner.asked) <= 64
+    student = KINDS["blocks"]()
+    depths(student, teacher, [random_texts([150])], DEPTH)
+    assert sum(student.asked) == 148
+    assert max(student.asked) <= 64

@@ -11,7 +11,7 @@ from speccompile.train.evaluate import Answer, SimulatedDecoding, answer, differ
 from speccompile.train.evaluate.rounds import split_into_rounds, texts_of
 from speccompile.train.teacher import Teacher
 from tests import zoo
-from tests.train.toy_learner import DEPTH, KINDS, VOCABULARY, Toy, continued
+from tests.train.toy_student import DEPTH, KINDS, VOCABULARY, Toy, continued
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +60,12 @@ def test_answers_are_greedy_whatever_the_model_would_rather_do():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_simulated_rounds_are_those_of_drafting_one_round_after_the_other(kind, teacher):
-    learner = KINDS[kind]()
+    student = KINDS[kind]()
     prompts = [torch.randint(VOCABULARY, (n,), generator=torch.Generator().manual_seed(n)).tolist() for n in (3, 17, 9)]
     answers = [Answer(tuple(prompt), tuple(continued(teacher.model, prompt, 30, ()))) for prompt in prompts]
     answers += [Answer((4, 5), (6,)), Answer((4, 5), ())]
-    found = simulate_rounds(learner, teacher, answers, DEPTH)
-    assert found.given == tuple(tuple(drafting(learner, teacher, each)) for each in answers)
+    found = simulate_rounds(student, teacher, answers, DEPTH)
+    assert found.given == tuple(tuple(drafting(student, teacher, each)) for each in answers)
     assert found.given[3:] == ((), ())
     assert found.new_tokens == 3 * 29
     assert found.mean_accepted == 87 / found.rounds
@@ -73,7 +73,7 @@ def test_simulated_rounds_are_those_of_drafting_one_round_after_the_other(kind, 
     assert found.shape == "chain of 3"
 
 
-def drafting(learner: Toy, teacher: Teacher, one: Answer) -> list[int]:
+def drafting(student: Toy, teacher: Teacher, one: Answer) -> list[int]:
     """Return tokens of each round, as a loop has them: drafts follow the known text, which says how many are right."""
     given, known = [], len(one.prompt) + 1
     text = one.prompt + one.new
@@ -82,8 +82,8 @@ def drafting(learner: Toy, teacher: Teacher, one: Answer) -> list[int]:
         seen = teacher.forward(tokens, torch.ones_like(tokens).bool(), torch.ones_like(tokens).bool())
         right = 0
         for step in range(DEPTH):
-            said = int(learner.say(seen, torch.tensor([[known - 1]]), step)[0, 0].argmax())
-            said = said if learner.vocabulary is None else int(learner.vocabulary[said])
+            said = int(student.say(seen, torch.tensor([[known - 1]]), step)[0, 0].argmax())
+            said = said if student.vocabulary is None else int(student.vocabulary[said])
             if known + step >= len(text) or said != text[known + step]:
                 break
             right += 1
@@ -98,30 +98,30 @@ def test_no_round_no_mean(teacher):
 
 
 def test_a_difference_is_explained_by_its_margin(teacher):
-    learner, prompt = KINDS["every place"](), [3, 1, 4, 1, 5]
+    student, prompt = KINDS["every place"](), [3, 1, 4, 1, 5]
     answers = [Answer(tuple(prompt), tuple(continued(teacher.model, prompt, 20, ())))]
-    simulated = simulate_rounds(learner, teacher, answers, DEPTH)
-    assert differences(learner, teacher, simulated, simulated, DEPTH) == ()
+    simulated = simulate_rounds(student, teacher, answers, DEPTH)
+    assert differences(student, teacher, simulated, simulated, DEPTH) == ()
     number = next(index for index, given in enumerate(simulated.given[0]) if given > 1)
     given = (*simulated.given[0][:number], 1, *simulated.given[0][number:])
-    (found,) = differences(learner, teacher, simulated, SimulatedDecoding("", tuple(answers), (given,)), DEPTH)
+    (found,) = differences(student, teacher, simulated, SimulatedDecoding("", tuple(answers), (given,)), DEPTH)
     before = sum(simulated.given[0][:number])
     assert (found.prompt, found.round, found.index, found.who) == (0, number, before + 1, "drafter")
     seen = teacher.forward(*texts_of(answers))
-    said = learner.say(seen, torch.tensor([[len(prompt) + before]]), 0)[0, 0]
+    said = student.say(seen, torch.tensor([[len(prompt) + before]]), 0)[0, 0]
     first, second = said.topk(2).values.tolist()
     assert found.margin == pytest.approx(first - second)  # the text's token is its best: beside it stands the second
     assert not found.is_near_tie
 
 
 def test_texts_that_part_are_the_targets_difference(teacher):
-    learner, prompt = KINDS["every place"](), [3, 1, 4, 1, 5]
+    student, prompt = KINDS["every place"](), [3, 1, 4, 1, 5]
     new = continued(teacher.model, prompt, 12, ())
     other = [*new[:4], (new[4] + 1) % VOCABULARY, *new[5:]]
     simulated, ran = (
         SimulatedDecoding("", (Answer(tuple(prompt), tuple(text)),), ((1,) * 11,)) for text in (new, other)
     )  # rounds of one token each, on both sides
-    (found,) = differences(learner, teacher, simulated, ran, DEPTH)
+    (found,) = differences(student, teacher, simulated, ran, DEPTH)
     logits = teacher.forward(*texts_of(simulated.answers)).logits[0, len(prompt) + 3]
     assert (found.who, found.index, found.round) == ("target", 4, 3)  # three rounds behind the first token
     assert found.margin == pytest.approx(float(logits[new[4]] - logits[other[4]]))
@@ -132,9 +132,9 @@ def test_texts_that_part_are_the_targets_difference(teacher):
 def test_a_target_in_fewer_bits_explains_more():
     """Explain a prompt of one token, whose text ends elsewhere, by a simulated coarse target."""
     model = zoo.model("llama").to(torch.bfloat16)
-    learner, coarse = KINDS["even"](), Teacher(model, ())
+    student, coarse = KINDS["even"](), Teacher(model, ())
     one, other = (SimulatedDecoding("", (Answer((3,), new),), ((1, 1),)) for new in ((5, 6, 7), (5, 6, 8)))
-    (found,) = differences(learner, coarse, one, other, DEPTH)
+    (found,) = differences(student, coarse, one, other, DEPTH)
     largest = float(coarse.forward(*texts_of(one.answers)).logits[0, 2].abs().max())
     assert found.noise == pytest.approx(TOLERANCE["bfloat16"] * max(largest, 1.0))
 
@@ -147,9 +147,9 @@ def test_a_text_that_ends_early_is_no_near_tie(teacher):
 
 
 def test_a_text_whose_token_the_drafter_has_not_parts_by_its_best_two(teacher):
-    learner = KINDS["a vocabulary of its own"]()
+    student = KINDS["a vocabulary of its own"]()
     one, other = (SimulatedDecoding("", (Answer((3,), (5, 7, 9)),), given) for given in (((1, 1),), ((2,),)))
-    (found,) = differences(learner, teacher, one, other, DEPTH)
-    said = learner.say(teacher.forward(*texts_of(one.answers)), torch.tensor([[1]]), 0)[0, 0]
+    (found,) = differences(student, teacher, one, other, DEPTH)
+    said = student.say(teacher.forward(*texts_of(one.answers)), torch.tensor([[1]]), 0)[0, 0]
     first, second = said.topk(2).values.tolist()
     assert (found.index, found.who, found.margin) == (1, "drafter", pytest.approx(first - second))

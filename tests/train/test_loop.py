@@ -37,8 +37,8 @@ def files(folder: Path, step: int) -> dict[str, torch.Tensor]:
     return load_file(path / "learner.safetensors") | load_file(path / "optimizers.safetensors")
 
 
-def weights(learner: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in learner.state_dict().items()}
+def weights(student: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in student.state_dict().items()}
 
 
 def assert_close(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
@@ -49,15 +49,15 @@ def assert_close(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -
 
 def plain_training() -> nn.Module:
     """Return the same by torch alone: one batch, a mean by weight, AdamW with a rate that is written out."""
-    learner = Toy()
-    named = [(name, value) for name, value in learner.named_parameters() if value.requires_grad]
+    student = Toy()
+    named = [(name, value) for name, value in student.named_parameters() if value.requires_grad]
     matrices = [value for _, value in named if value.ndim > 1]
     vectors = [value for _, value in named if value.ndim == 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95))
     for step in range(20):
         samples = torch.from_numpy(texts(step, 0, 1, 8))
-        losses = functional.cross_entropy(learner(samples % TOKENS), (3 * samples + 1) % TOKENS, reduction="none")
+        losses = functional.cross_entropy(student(samples % TOKENS), (3 * samples + 1) % TOKENS, reduction="none")
         share = (1.0 + samples % 3) / (1.0 + samples % 3).sum()
         (losses * share).sum().backward()
         torch.nn.utils.clip_grad_norm_([value for _, value in named], 1.0)
@@ -65,31 +65,31 @@ def plain_training() -> nn.Module:
             group["lr"] = 0.02 * min(1, (step + 1) / 4) * (0.1 + 0.45 * (1 + np.cos(np.pi * step / 20)))
         optimizer.step()
         optimizer.zero_grad()
-    return learner
+    return student
 
 
 def test_steps_are_those_of_plain_torch(tmp_path):
-    trained, learner = run(tmp_path)
-    assert_close(weights(learner), weights(plain_training()))
+    trained, student = run(tmp_path)
+    assert_close(weights(student), weights(plain_training()))
     assert (trained.steps, trained.last.name, trained.best) == (20, "step-0000000020", trained.last)
 
 
 @pytest.mark.parametrize("accumulate", [3, 8])
 def test_parts_give_the_step_of_the_whole(tmp_path, accumulate):
     _, whole = run(tmp_path / "whole")
-    learner = Toy()
-    weigh = ToyWeigh(learner, 8)
-    run(tmp_path / "parts", learner=learner, weigh=weigh, accumulate=accumulate)
+    student = Toy()
+    weigh = ToyWeigh(student, 8)
+    run(tmp_path / "parts", student=student, weigh=weigh, accumulate=accumulate)
     assert weigh.calls[:accumulate] == [(0, part, accumulate) for part in range(accumulate)]
-    assert_close(weights(learner), weights(whole))
+    assert_close(weights(student), weights(whole))
 
 
 @pytest.mark.parametrize("settings", [{}, {"matrix_rate": 0.02}, {"precision": "bfloat16"}, {"accumulate": 2}])
 def test_a_training_that_stops_goes_on_to_the_same_bits(tmp_path, settings):
-    run(tmp_path / "straight", learner=Toy(dropout=0.3), **settings)
-    run_until_it_fails(tmp_path / "broken", learner=Toy(dropout=0.3), **settings)
+    run(tmp_path / "straight", student=Toy(dropout=0.3), **settings)
+    run_until_it_fails(tmp_path / "broken", student=Toy(dropout=0.3), **settings)
     torch.manual_seed(99)  # what else draws between the two must not matter
-    run(tmp_path / "broken", learner=Toy(dropout=0.3), save_every=1e9, **settings)
+    run(tmp_path / "broken", student=Toy(dropout=0.3), save_every=1e9, **settings)
     straight, broken = files(tmp_path / "straight", 20), files(tmp_path / "broken", 20)
     assert straight.keys() == broken.keys()
     assert all(torch.equal(value, broken[name]) for name, value in straight.items())
@@ -98,15 +98,15 @@ def test_a_training_that_stops_goes_on_to_the_same_bits(tmp_path, settings):
 def test_dropout_is_drawn_by_part(tmp_path):
     """Draw dropout that does something: the test above would not see it otherwise."""
     _, without = run(tmp_path / "without")
-    _, dropped = run(tmp_path / "with", learner=Toy(dropout=0.3))
+    _, dropped = run(tmp_path / "with", student=Toy(dropout=0.3))
     assert not torch.equal(weights(without)["hidden.weight"], weights(dropped)["hidden.weight"])
 
 
 def test_a_training_that_is_done_does_nothing_more(tmp_path):
     run(tmp_path, judge_every=1e9)
-    learner = Toy()
-    weigh = ToyWeigh(learner, 8)
-    trained, _ = run(tmp_path, learner=learner, weigh=weigh, judge_every=1e9)
+    student = Toy()
+    weigh = ToyWeigh(student, 8)
+    trained, _ = run(tmp_path, student=student, weigh=weigh, judge_every=1e9)
     assert weigh.calls == []
     assert (trained.steps, trained.score) == (20, -20.0)
 
@@ -152,13 +152,13 @@ def test_embeddings_under_any_name_are_adamws():
 def test_bfloat16_is_of_activations_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(precision, "bfloat16_cost", lambda: 0.2)
     seen = set()
-    learner = Toy()
-    learner.back.register_forward_hook(lambda module, given, output: seen.add(output.dtype))
-    run(tmp_path / "low", learner=learner, precision="bfloat16")
+    student = Toy()
+    student.back.register_forward_hook(lambda module, given, output: seen.add(output.dtype))
+    run(tmp_path / "low", student=student, precision="bfloat16")
     _, whole = run(tmp_path / "whole")
     assert seen == {torch.bfloat16}
-    assert {value.dtype for value in learner.parameters()} == {torch.float32}
-    torch.testing.assert_close(learner.back.weight, whole.back.weight, rtol=0.1, atol=0.05)
+    assert {value.dtype for value in student.parameters()} == {torch.float32}
+    torch.testing.assert_close(student.back.weight, whole.back.weight, rtol=0.1, atol=0.05)
 
 
 def test_slow_products_in_bfloat16_are_computed_in_float32_and_told(tmp_path, monkeypatch, caplog):
@@ -181,10 +181,10 @@ def test_the_cost_of_bfloat16_is_measured():
 
 
 def test_a_step_beyond_the_budget_of_time_is_told_and_the_last(tmp_path, caplog):
-    learner = Toy()
-    weigh = ToyWeigh(learner, 8)
+    student = Toy()
+    weigh = ToyWeigh(student, 8)
     weigh.before[0] = lambda _: time.sleep(0.4) or 1.0
-    trained, _ = run(tmp_path / "long", learner=learner, weigh=weigh, steps=None, seconds=0.1)
+    trained, _ = run(tmp_path / "long", student=student, weigh=weigh, steps=None, seconds=0.1)
     assert trained.steps == 1
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith("step 1 has run for 0.1 s, which is all of train.schedule.seconds: the training ends with")
@@ -194,12 +194,12 @@ def test_a_step_beyond_the_budget_of_time_is_told_and_the_last(tmp_path, caplog)
 
 
 def test_activations_are_computed_again_to_the_same_bits(tmp_path):
-    _, plain = run(tmp_path / "plain", learner=Toy(dropout=0.3))
-    learner, calls = Toy(dropout=0.3), []
-    learner.back.register_forward_hook(lambda *_: calls.append(1))
-    run(tmp_path / "again", learner=learner, checkpointing=True)
+    _, plain = run(tmp_path / "plain", student=Toy(dropout=0.3))
+    student, calls = Toy(dropout=0.3), []
+    student.back.register_forward_hook(lambda *_: calls.append(1))
+    run(tmp_path / "again", student=student, checkpointing=True)
     assert len(calls) == 2 * 20
-    assert all(torch.equal(value, weights(plain)[name]) for name, value in weights(learner).items())
+    assert all(torch.equal(value, weights(plain)[name]) for name, value in weights(student).items())
 
 
 def test_transformers_models_checkpoint_every_layer():
@@ -226,9 +226,9 @@ def test_more_parts_than_texts_are_refused():
 
 def test_what_cannot_learn_is_refused(tmp_path):
     with pytest.raises(UnsupportedModelError, match=r"no parameter that has gradients"):
-        run(tmp_path, learner=Toy().requires_grad_(False))
+        run(tmp_path, student=Toy().requires_grad_(False))
     with pytest.raises(UnsupportedModelError, match=r"embed_tokens.weight is torch.bfloat16, expected float32"):
-        run(tmp_path, learner=Toy().to(torch.bfloat16))
+        run(tmp_path, student=Toy().to(torch.bfloat16))
     assert not (tmp_path / "checkpoints").exists()
 
 

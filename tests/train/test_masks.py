@@ -10,7 +10,7 @@ from tests.compile.eager_rounds import check_generation
 from tests.compile.tiny_bundles import save
 from tests.heads.every import bita, masks
 from tests.heads.kangaroo import kangaroo
-from tests.train.learners import BUILT, check_learns, check_said, check_saved
+from tests.train.students import BUILT, check_learns, check_said, check_saved
 
 
 def plan_of(folder, architecture, kind, write):

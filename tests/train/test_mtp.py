@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.modules import drafter_context
 from speccompile.drafters.mtp.patch_checkpoint import OTHERS, OWN, copy_with_replaced
-from speccompile.drafters.mtp.training import learner
+from speccompile.drafters.mtp.training import student
 from speccompile.errors import UnsupportedModelError
 from speccompile.recipe import load_recipe, make_plan
 from tests import multimodal, quantized_models, zoo
@@ -17,7 +17,7 @@ from tests.compile.eager_rounds import check_generation
 from tests.compile.tiny_bundles import save
 from tests.heads.mtp import mtp_head, mtp_target
 from tests.json_files import edit_config
-from tests.train.learners import ANCHORS, BUILT, check_computed_again, check_learns, check_said, learner_of, seen_by
+from tests.train.students import ANCHORS, BUILT, check_computed_again, check_learns, check_said, seen_by, student_of
 
 CACHE = "cache: {max_length: 96, prefill_chunk: 16, batch_size: 2}"
 
@@ -48,7 +48,7 @@ def test_the_copy_of_the_target_says_what_was_trained(tmp_path, name, n_mtp, dep
     left = plan_of(tmp_path, target="left")
     seen = seen_by(plan, trained)
     with torch.no_grad():
-        pairs = zip(trained(seen, ANCHORS, depth), learner_of(left, depth)(seen, ANCHORS, depth), strict=True)
+        pairs = zip(trained(seen, ANCHORS, depth), student_of(left, depth)(seen, ANCHORS, depth), strict=True)
         assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
     before, own = load_file(tmp_path / "target" / "model.safetensors"), load_file(tmp_path / "left" / OWN)
     kept = load_file(tmp_path / "left" / OTHERS)
@@ -106,7 +106,7 @@ def test_beside_the_text_decoder_of_a_multimodal_checkpoint(tmp_path):
     before = load_file(path) | own
     save_file(before, path, {"format": "pt"})
     edit_config(tmp_path / "target", lambda config: config["text_config"].update(mtp_num_hidden_layers=1))
-    trained = learner(drafter_context(open_round(plan_of(tmp_path)).draft), 2)
+    trained = student(drafter_context(open_round(plan_of(tmp_path)).draft), 2)
     trained.save(tmp_path / "left", torch.float32)
     after = load_file(tmp_path / "left" / OWN)
     assert after.keys() == own.keys()
@@ -119,4 +119,4 @@ def test_quantized_layers_are_refused(tmp_path):
     mtp_target(tmp_path / "target", "mimo")
     quantized_models.quantize(tmp_path / "target", "gptq")
     with pytest.raises(UnsupportedModelError, match=r"expected a tensor of shape .*, in whose place the trained one"):
-        learner(drafter_context(open_round(plan_of(tmp_path)).draft), 2)
+        student(drafter_context(open_round(plan_of(tmp_path)).draft), 2)

@@ -15,7 +15,7 @@ from speccompile.plan.recipe_source import RecipeSource
 from speccompile.recipe.drafter_shape import decide_shape
 from tests import zoo
 from tests.train import tiny_drafters
-from tests.train.learners import BUILT, check_computed_again, check_learns, check_said, check_saved
+from tests.train.students import BUILT, check_computed_again, check_learns, check_said, check_saved
 
 NEW = {
     "dflash": ("dflash", {"sizes": {"layers": 2}}, ("layers.1.output",), 3),
@@ -62,10 +62,10 @@ def test_a_target_that_is_read_while_rows_of_it_learn_drops_nothing_out(kind, tm
     """GPT-2 says in its config what its own training dropped."""
     model = tiny_drafters.target(tmp_path, "gpt2", resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5)
     tiny_drafters.begin(tmp_path, model, kind)
-    learner = tiny_drafters.learner(tiny_drafters.context(tmp_path, model, kind))
-    seen = tiny_drafters.seen(model, learner.taps)
+    student = tiny_drafters.student(tiny_drafters.context(tmp_path, model, kind))
+    seen = tiny_drafters.seen(model, student.taps)
     with torch.no_grad():
-        learning, judged = (learner.train(mode)(seen, torch.tensor([[3, 6], [4, 8]]), 3) for mode in (True, False))
+        learning, judged = (student.train(mode)(seen, torch.tensor([[3, 6], [4, 8]]), 3) for mode in (True, False))
     assert all(map(torch.equal, learning, judged))
 
 
@@ -156,7 +156,7 @@ def test_a_block_of_fewer_drafts_is_refused(tmp_path):
     model = tiny_drafters.target(tmp_path)
     tiny_drafters.begin(tmp_path, model, "dflash", depth=2)
     with pytest.raises(RecipeError, match=r"train.depth: received 3 drafts, expected at most 2"):
-        tiny_drafters.learner(tiny_drafters.context(tmp_path, model, "dflash", ", tokens: 2"), 3)
+        tiny_drafters.student(tiny_drafters.context(tmp_path, model, "dflash", ", tokens: 2"), 3)
 
 
 def test_one_draft_needs_no_mask(tmp_path):

@@ -9,7 +9,7 @@ from tests.compile.eager_rounds import check_generation
 from tests.heads.every import MASK
 from tests.json_files import merge_json
 from tests.train import tiny_drafters
-from tests.train.learners import ANCHORS, check_computed_again, check_learns, check_said, learner_of, seen_by
+from tests.train.students import ANCHORS, check_computed_again, check_learns, check_said, seen_by, student_of
 
 pytestmark = pytest.mark.builds(2)
 
@@ -33,9 +33,9 @@ def test_masks_behind_a_text_say_what_the_reference_says_of_each(tmp_path, archi
         check_said(plan_of(tmp_path, architecture), 1)
 
 
-def left_by(plan, learner, folder):
-    """Return the plan of the same recipe with what the learner leaves."""
-    learner.save(folder / "left", torch.float32)
+def left_by(plan, student, folder):
+    """Return the plan of the same recipe with what the student leaves."""
+    student.save(folder / "left", torch.float32)
     recipe = (folder / "recipe.yaml").read_text()
     (folder / "recipe.yaml").write_text(recipe.replace("model: head", "model: left"))
     return make_plan(load_recipe(folder))
@@ -45,12 +45,12 @@ def left_by(plan, learner, folder):
 def test_what_is_trained_learns_comes_back_and_is_built(tmp_path):
     plan = plan_of(tmp_path)
     check_computed_again(plan, DEPTH)
-    learner = check_learns(plan, DEPTH)
-    left = left_by(plan, learner, tmp_path)
+    student = check_learns(plan, DEPTH)
+    left = left_by(plan, student, tmp_path)
     assert left.drafter.mask_token == MASK
-    seen = seen_by(plan, learner)
+    seen = seen_by(plan, student)
     with torch.no_grad():
-        pairs = zip(learner(seen, ANCHORS, DEPTH), learner_of(left, DEPTH)(seen, ANCHORS, DEPTH), strict=True)
+        pairs = zip(student(seen, ANCHORS, DEPTH), student_of(left, DEPTH)(seen, ANCHORS, DEPTH), strict=True)
         assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
     check_generation(left, tmp_path)
 

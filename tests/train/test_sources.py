@@ -9,7 +9,7 @@ import torch
 import yaml
 
 from speccompile.compiler.models.load import load_model
-from speccompile.drafters.model.training import ModelLearner, write_decoder
+from speccompile.drafters.model.training import ModelStudent, write_decoder
 from speccompile.errors import RecipeError
 from speccompile.recipe import load_recipe
 from speccompile.recipe.training import plan_training
@@ -74,15 +74,15 @@ def test_a_new_decoder_has_the_encoder_of_its_target(name, tmp_path):
     number = len(model.get_decoder().layers if name != "t5" else model.get_decoder().block)
     for count in (1, number):
         write_decoder(tmp_path / f"{count}", tmp_path / "target", count)
-        learner = ModelLearner(tmp_path / f"{count}", 120, 2)
-        network = learner.network
+        student = ModelStudent(tmp_path / f"{count}", 120, 2)
+        network = student.network
         encoders = [each.get_encoder().state_dict() for each in (model, network)]
         assert all(torch.equal(weight, encoders[1][key]) for key, weight in encoders[0].items())
         assert not any(weight.requires_grad for weight in network.get_encoder().parameters())
         assert any(weight.requires_grad for weight in network.get_decoder().parameters())
         seen = Teacher(load_model(tmp_path / "target", 48), (), START).forward(*samples())
         anchors = torch.arange(1, 3).expand(len(SOURCES), -1)
-        (logits,) = learner(seen, anchors, 1)
+        (logits,) = student(seen, anchors, 1)
         is_same = torch.allclose(logits, seen.logits[:, 1:3], atol=1e-4 * float(seen.logits.abs().max()))
         assert is_same == (count == number)
 
@@ -169,7 +169,7 @@ def test_the_teacher_is_transformers_over_each_sound(tmp_path):
         theirs = generate_transcript(model, samples, language=line["language"])
         assert loaded.answer(sounds.hear([rows[row]])[0], start, 20, [100])[:20] == theirs[:20]
     write_decoder(tmp_path / "small", tmp_path / "target", 2)
-    (logits,) = ModelLearner(tmp_path / "small", 120, 2)(seen, torch.arange(1, 3).expand(3, -1), 1)
+    (logits,) = ModelStudent(tmp_path / "small", 120, 2)(seen, torch.arange(1, 3).expand(3, -1), 1)
     assert torch.allclose(logits, seen.logits[:, 1:3], atol=1e-4 * float(seen.logits.abs().max()))
 
 

@@ -13,13 +13,13 @@ from tests.train.toy_training import Toy, ToyWeigh, run, texts
 
 
 def broken(tmp_path, scale, *, step=7, accumulate=1, **keys):
-    """Return a training in which a step's loss is another one; the message it ends with, and its learner."""
-    learner = Toy()
-    weigh = ToyWeigh(learner, 8)
+    """Return a training in which a step's loss is another one; the message it ends with, and its student."""
+    student = Toy()
+    weigh = ToyWeigh(student, 8)
     weigh.before[step] = scale
     with pytest.raises(TrainingError) as caught:
-        run(tmp_path, learner=learner, weigh=weigh, save_every=0, accumulate=accumulate, **keys)
-    return str(caught.value), learner
+        run(tmp_path, student=student, weigh=weigh, save_every=0, accumulate=accumulate, **keys)
+    return str(caught.value), student
 
 
 def listed(samples):
@@ -28,11 +28,11 @@ def listed(samples):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_stops_before_the_weights_change(tmp_path, bad):
-    message, learner = broken(tmp_path, lambda part: bad)
+    message, student = broken(tmp_path, lambda part: bad)
     assert message.startswith(f"step 7: the loss is {bad}, expected a finite one; {listed(texts(7, 0, 1, 8))}; ")
     kept = load_file(tmp_path / "checkpoints/latest/learner.safetensors")
     assert json.loads((tmp_path / "checkpoints/latest/state.json").read_text())["step"] == 7
-    assert all(torch.equal(value, kept[name]) for name, value in learner.state_dict().items() if name in kept)
+    assert all(torch.equal(value, kept[name]) for name, value in student.state_dict().items() if name in kept)
 
 
 def test_the_part_is_named_that_has_it(tmp_path):
@@ -41,31 +41,31 @@ def test_the_part_is_named_that_has_it(tmp_path):
 
 
 def test_a_gradient_that_is_no_number_stops_as_well(tmp_path):
-    learner = Toy()
-    weigh = ToyWeigh(learner, 8)
+    student = Toy()
+    weigh = ToyWeigh(student, 8)
 
     def poison(part):
-        learner.hidden.weight.register_hook(lambda gradient: gradient * math.nan)
+        student.hidden.weight.register_hook(lambda gradient: gradient * math.nan)
         return 1.0
 
     weigh.before[3] = poison
     with pytest.raises(TrainingError, match=r"step 3: the norm of the gradient is nan, expected a finite one; its sam"):
-        run(tmp_path, learner=learner, weigh=weigh, save_every=0)
+        run(tmp_path, student=student, weigh=weigh, save_every=0)
     before = load_file(tmp_path / "checkpoints/latest/learner.safetensors")
-    assert all(torch.equal(value, learner.state_dict()[name]) for name, value in before.items())
+    assert all(torch.equal(value, student.state_dict()[name]) for name, value in before.items())
 
 
 def test_a_batch_that_weighs_nothing_is_named(tmp_path):
-    learner = Toy()
+    student = Toy()
 
     class Weightless(ToyWeigh):
         def __call__(self, *at):
             weighed = super().__call__(*at)
             return type(weighed)(weighed.total * 0, weighed.weight * (at[0] != 2), {})
 
-    weigh = Weightless(learner, 8)
+    weigh = Weightless(student, 8)
     with pytest.raises(TrainingError, match=r"step 2: the batch's weights add up to 0, expected some token that is le"):
-        run(tmp_path, learner=learner, weigh=weigh)
+        run(tmp_path, student=student, weigh=weigh)
 
 
 def test_a_loss_that_explodes_stops_and_leaves_what_was_good(tmp_path):
@@ -83,17 +83,17 @@ def test_a_loss_that_explodes_stops_and_leaves_what_was_good(tmp_path):
 
 
 def test_a_training_that_exploded_does_so_again_where_it_goes_on(tmp_path):
-    learner = Toy()
-    weigh = ToyWeigh(learner, 8)
+    student = Toy()
+    weigh = ToyWeigh(student, 8)
     for step in range(8, 20):
         weigh.before[step] = lambda part: 100.0
     with pytest.raises(TrainingError) as first:
-        run(tmp_path, learner=learner, weigh=weigh, save_every=0)
+        run(tmp_path, student=student, weigh=weigh, save_every=0)
     again = Toy()
     once_more = ToyWeigh(again, 8)
     once_more.before = weigh.before
     with pytest.raises(TrainingError) as second:
-        run(tmp_path, learner=again, weigh=once_more, save_every=0)
+        run(tmp_path, student=again, weigh=once_more, save_every=0)
     assert str(first.value) == str(second.value)
     assert str(first.value).startswith(f"step {8 + PATIENCE - 1}: the loss explodes")
 

@@ -1,4 +1,4 @@
-"""Tiny targets with drafters beside them, as a training finds them: a context, a learner, texts that the target saw."""
+"""Tiny targets with drafters beside them, as a training finds them: a context, a student, texts that the target saw."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -56,8 +56,8 @@ def context(folder: Path, model: PreTrainedModel, kind: str, drafter: str = "") 
     return replace(drafter_context(open_round(planned(folder, kind, drafter)).draft), model=model)
 
 
-def learner(found: DrafterContext, depth: int = 3) -> TrainableDrafter:
-    made: TrainableDrafter = module_of(found.drafter.kind, "training").learner(found, depth)
+def student(found: DrafterContext, depth: int = 3) -> TrainableDrafter:
+    made: TrainableDrafter = module_of(found.drafter.kind, "training").student(found, depth)
     return made
 
 

@@ -1,4 +1,4 @@
-"""A learner of a few hundred numbers, and trainings of it that run in a process of their own.
+"""A student of a few hundred numbers, and trainings of it that run in a process of their own.
 
 python -m tests.train.toy_training '{"folder": "..", "steps": 20, ..}' ..     by one process, or by a launcher's
 """
@@ -69,8 +69,8 @@ class ToyWeigh:
     before: what happens before a part of a step is weighed; what it gives is a factor of the loss.
     """
 
-    def __init__(self, learner: nn.Module, size: int) -> None:
-        self.learner, self.size, self.calls = learner, size, []
+    def __init__(self, student: nn.Module, size: int) -> None:
+        self.student, self.size, self.calls = student, size, []
         self.before = {}
 
     def __call__(self, step: int, part: int, parts: int) -> WeightedLoss:
@@ -78,24 +78,24 @@ class ToyWeigh:
         scale = self.before[step](part) if step in self.before else 1.0
         samples = torch.from_numpy(texts(step, part, parts, self.size))
         tokens, wanted, weights = samples % TOKENS, (3 * samples + 1) % TOKENS, 1.0 + samples % 3
-        losses = functional.cross_entropy(self.learner(tokens).float(), wanted, reduction="none")
+        losses = functional.cross_entropy(self.student(tokens).float(), wanted, reduction="none")
         total = (losses * weights).sum() * scale
         right = losses.detach().sum().item()
         return WeightedLoss(total, weights.sum(), {"loss/1": (right, len(samples))})
 
 
 def run(
-    folder: Path, *, learner: nn.Module | None = None, weigh: ToyWeigh | None = None, save_every: float = 1e9,
+    folder: Path, *, student: nn.Module | None = None, weigh: ToyWeigh | None = None, save_every: float = 1e9,
     keep: int = 2, judge_every: float | None = None, scores: dict[int, float] | None = None, plan: dict | None = None,
     with_curves: bool = False, **schedule,
 ) -> tuple[Trained, nn.Module]:  # fmt: skip
     """Return a training of the toy. scores: of steps, for a judge; -step for others."""
-    learner = learner or Toy()
+    student = student or Toy()
     changed = replace(SCHEDULE, **schedule)
     processes = Processes()
 
     def judge(step: int) -> EvaluationResult:
-        held = learner.state_dict()
+        held = student.state_dict()
         assert not any(isinstance(value, DTensor) for value in held.values()), "a part of the weights"
         size = sum(float(value.abs().sum()) for value in held.values())
         return EvaluationResult((scores or {}).get(step, -float(step)), {"by_depth": [0.5, 0.25], "size": size})
@@ -103,11 +103,11 @@ def run(
     judging = None if judge_every is None else EvaluationSchedule(judge, judge_every)
     curves = MetricsLog(folder, "toy") if with_curves and processes.is_first else None
     trained = train(
-        processes, learner, weigh or ToyWeigh(learner, changed.batch_size), changed,
+        processes, student, weigh or ToyWeigh(student, changed.batch_size), changed,
         Saving(folder / "checkpoints", save_every, keep, plan or {"loss": {"kind": "ce"}, "seed": SEED}),
         seed=SEED, judging=judging, samples=lambda *at: texts(*at, changed.batch_size).tolist(), curves=curves,
     )  # fmt: skip
-    return trained, learner
+    return trained, student
 
 
 class Stopped(Exception):
@@ -118,13 +118,13 @@ def fail(part: int) -> float:
     raise Stopped
 
 
-def run_until_it_fails(folder, step=10, *, learner=None, save_every=0, **keys):
+def run_until_it_fails(folder, step=10, *, student=None, save_every=0, **keys):
     """Run a training that ends in the middle of the step after `step`."""
-    learner = learner or Toy()
-    weigh = ToyWeigh(learner, 8)
+    student = student or Toy()
+    weigh = ToyWeigh(student, 8)
     weigh.before[step] = fail
     try:
-        run(folder, learner=learner, weigh=weigh, save_every=save_every, **keys)
+        run(folder, student=student, weigh=weigh, save_every=save_every, **keys)
     except Stopped:
         return
     raise AssertionError("the training did not stop")
@@ -156,15 +156,15 @@ def train_once(wanted: dict) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     if wanted.pop("sharded", False):
         share_weights()
-    learner = Toy()
-    weigh = ToyWeigh(learner, wanted.get("batch_size", SCHEDULE.batch_size))
+    student = Toy()
+    weigh = ToyWeigh(student, wanted.get("batch_size", SCHEDULE.batch_size))
     ends = {
         "kill_at": lambda part: os.kill(os.getpid(), signal.SIGKILL),
         "fail_at": fail,
         "nan_at": lambda part: math.nan,
     }
     weigh.before = {wanted.pop(name): end for name, end in ends.items() if name in wanted}
-    run(folder, learner=learner, weigh=weigh, **wanted)
+    run(folder, student=student, weigh=weigh, **wanted)
 
 
 def main() -> None:

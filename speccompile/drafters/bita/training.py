@@ -11,19 +11,19 @@ from speccompile.drafters.bita.dialects import MASKS, PREFIX
 from speccompile.drafters.bita.drafter import Trained, check_windows
 from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.initialization import target_sizes, write_head
-from speccompile.drafters.pass_.training import MaskLearner, mask_rows
+from speccompile.drafters.pass_.training import MaskStudent, mask_rows
 from speccompile.drafters.sizes import HEADS, LAYERS, config_value
 from speccompile.drafters.trainable import NewDrafter
 from speccompile.drafters.weights import load_head
 
 
-def learner(context: DrafterContext, depth: int) -> "BitaLearner":
+def student(context: DrafterContext, depth: int) -> "BitaStudent":
     """Return the trainable drafter. Raise UnsupportedModelError for a target with sliding-window attention."""
     target = check_windows(context.target(), context.target_files.folder)
-    return BitaLearner(context.head, load_head(Trained(context.head), context.head), target, depth)
+    return BitaStudent(context.head, load_head(Trained(context.head), context.head), target, depth)
 
 
-class BitaLearner(MaskLearner):
+class BitaStudent(MaskStudent):
     """Trainable mask rows with a prefix."""
 
     network: Trained

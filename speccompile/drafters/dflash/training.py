@@ -33,7 +33,7 @@ ENDS = ("embed_tokens.weight", "lm_head.weight", "d2t", "mask_embedding")
 """Optional tensors of a head, which otherwise uses the target's."""
 
 
-def learner(context: DrafterContext, depth: int) -> "BlockLearner":
+def student(context: DrafterContext, depth: int) -> "BlockStudent":
     """Return the trainable drafter. Raise CheckpointError for a DFlash2 head, RecipeError for a depth beyond the head's
     block."""
     head = context.head
@@ -44,7 +44,7 @@ def learner(context: DrafterContext, depth: int) -> "BlockLearner":
             hint="train a new head of drafter.kind dflash",
         )
     check_depth(head, depth)
-    return BlockLearner(head, load_head(DFlashReader(head, context.shape, context.ends(), depth), head), depth)
+    return BlockStudent(head, load_head(DFlashReader(head, context.shape, context.ends(), depth), head), depth)
 
 
 def check_depth(head: HeadPlan, depth: int) -> None:
@@ -57,7 +57,7 @@ def check_depth(head: HeadPlan, depth: int) -> None:
         )
 
 
-class BlockLearner(TrainableHead):
+class BlockStudent(TrainableHead):
     """Trainable block drafter: a block [anchor token, masks] at each anchor, over the features of all earlier tokens.
     The head's copies of the target's embedding and output matrix are frozen, as in all published training code."""
 

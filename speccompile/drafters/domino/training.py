@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from speccompile.drafters.context import DrafterContext
-from speccompile.drafters.dflash.training import BlockLearner, block_config, check_depth, initial_tensors, layer_ids
+from speccompile.drafters.dflash.training import BlockStudent, block_config, check_depth, initial_tensors, layer_ids
 from speccompile.drafters.domino.drafter import DominoReader
 from speccompile.drafters.domino.reading import own_shapes
 from speccompile.drafters.initialization import (
@@ -19,11 +19,11 @@ from speccompile.drafters.weights import load_head
 from speccompile.plan.head import Switch
 
 
-def learner(context: DrafterContext, depth: int) -> BlockLearner:
+def student(context: DrafterContext, depth: int) -> BlockStudent:
     """Return the trainable drafter. Raise RecipeError for a depth beyond the head's block."""
     check_depth(context.head, depth)
     reader = DominoReader(context.head, context.shape, context.ends(), depth)
-    return BlockLearner(context.head, load_head(reader, context.head), depth)
+    return BlockStudent(context.head, load_head(reader, context.head), depth)
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:

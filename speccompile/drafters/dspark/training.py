@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.dflash.dialects import DEEPSPEC
-from speccompile.drafters.dflash.training import BlockLearner, block_config, check_depth, initial_tensors, layer_ids
+from speccompile.drafters.dflash.training import BlockStudent, block_config, check_depth, initial_tensors, layer_ids
 from speccompile.drafters.dspark.drafter import DSparkReader, DSparkSlots
 from speccompile.drafters.dspark.reading import own_shapes
 from speccompile.drafters.initialization import layer_shape, mask_token, random_tensors, target_sizes, write_head
@@ -19,15 +19,15 @@ from speccompile.drafters.weights import load_head
 from speccompile.plan.head import Switch
 
 
-def learner(context: DrafterContext, depth: int) -> "DSparkLearner":
+def student(context: DrafterContext, depth: int) -> "DSparkStudent":
     """Return the trainable drafter. Raise RecipeError for a depth beyond the head's block."""
     check_depth(context.head, depth)
-    return DSparkLearner(
+    return DSparkStudent(
         context.head, load_head(DSparkReader(context.head, context.shape, context.ends(), depth), context.head), depth
     )
 
 
-class DSparkLearner(BlockLearner):
+class DSparkStudent(BlockStudent):
     """Trainable DSpark head. The confidence head is trained together with the drafts, without gradients into them."""
 
     network: DSparkReader

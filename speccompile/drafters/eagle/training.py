@@ -12,7 +12,7 @@ from speccompile.drafters.trainable import NewDrafter
 from speccompile.drafters.trainable_paired import TrainablePairedHead
 
 
-def learner(context: DrafterContext, depth: int) -> TrainablePairedHead:
+def student(context: DrafterContext, depth: int) -> TrainablePairedHead:
     return TrainablePairedHead(context.head, load_reader(context), depth)
 
 

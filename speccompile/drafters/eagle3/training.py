@@ -34,8 +34,8 @@ _PLAIN = dict.fromkeys(_SWITCHES, False) | {
 """Switches of EAGLE-3 as in the paper, by the names of `HeadPlan.switches`."""
 
 
-def learner(context: DrafterContext, depth: int) -> "Eagle3Learner":
-    return Eagle3Learner(context.head, load_reader(context), depth)
+def student(context: DrafterContext, depth: int) -> "Eagle3Student":
+    return Eagle3Student(context.head, load_reader(context), depth)
 
 
 class NamesTaps(TrainableHead):
@@ -46,7 +46,7 @@ class NamesTaps(TrainableHead):
         return with_ids(config, self.head.dialect, self.head.taps)
 
 
-class Eagle3Learner(NamesTaps, TrainablePairedHead):
+class Eagle3Student(NamesTaps, TrainablePairedHead):
     """Trainable EAGLE-3 head."""
 
 

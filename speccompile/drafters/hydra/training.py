@@ -17,11 +17,11 @@ from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHe
 from speccompile.plan.head import HeadFolder, HeadPlan
 
 
-def learner(context: DrafterContext, depth: int) -> "HydraLearner":
-    return HydraLearner(context.head, load_reader(context), depth)
+def student(context: DrafterContext, depth: int) -> "HydraStudent":
+    return HydraStudent(context.head, load_reader(context), depth)
 
 
-class HydraLearner(TrainableHead):
+class HydraStudent(TrainableHead):
     """Trainable Hydra heads. Head i reads the feature of the token before the anchor, the anchor, and the next i tokens
     of the text."""
 

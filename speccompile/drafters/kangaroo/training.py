@@ -19,12 +19,12 @@ from speccompile.drafters.weights import Head, load_head
 from speccompile.plan.head import HeadPlan
 
 
-def learner(context: DrafterContext, depth: int) -> "KangarooLearner":
+def student(context: DrafterContext, depth: int) -> "KangarooStudent":
     adapter = load_head(Adapter(context.head, context.shape.max_length), context.head)
-    return KangarooLearner(context.head, adapter, context.ends().head, depth)
+    return KangarooStudent(context.head, adapter, context.ends().head, depth)
 
 
-class KangarooLearner(TrainableHead):
+class KangarooStudent(TrainableHead):
     """Trainable adapter. Row p depends on the exit feature of token p alone, for drafts as for the text, so the logits
     after a token are the same for every anchor."""
 

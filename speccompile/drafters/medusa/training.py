@@ -14,11 +14,11 @@ from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHe
 from speccompile.plan.head import HeadPlan
 
 
-def learner(context: DrafterContext, depth: int) -> "MedusaLearner":
-    return MedusaLearner(context.head, load_reader(context), depth)
+def student(context: DrafterContext, depth: int) -> "MedusaStudent":
+    return MedusaStudent(context.head, load_reader(context), depth)
 
 
-class MedusaLearner(TrainableHead):
+class MedusaStudent(TrainableHead):
     """Trainable Medusa heads. Each head reads the target's feature of the token before the anchor, and no drafts."""
 
     network: MedusaReader

@@ -35,12 +35,12 @@ _TOKENIZER_FILES = (
 """Files of tokenizers and of features of sounds that this project reads, and older ones that other programs read."""
 
 
-def learner(context: DrafterContext, depth: int) -> "ModelLearner":
+def student(context: DrafterContext, depth: int) -> "ModelStudent":
     (model,) = context.inputs.models
-    return ModelLearner(model.folder, context.vocabulary_size, depth)
+    return ModelStudent(model.folder, context.vocabulary_size, depth)
 
 
-class ModelLearner(TrainableDrafter):
+class ModelStudent(TrainableDrafter):
     """Trainable draft model. It reads tokens alone, so the logits after a token are the same for every anchor."""
 
     even = True

@@ -23,12 +23,12 @@ _BALANCED = ".e_score_correction_bias"
 """Name suffix of the load-balancing bias of experts: it selects experts, and is no part of their output."""
 
 
-def learner(context: DrafterContext, depth: int) -> "MtpLearner":
+def student(context: DrafterContext, depth: int) -> "MtpStudent":
     """Return the trainable drafter. Raise UnsupportedModelError for layers that cannot be saved as published."""
-    return MtpLearner(context.head, load_hooked_layers(context), depth)
+    return MtpStudent(context.head, load_hooked_layers(context), depth)
 
 
-class MtpLearner(TrainableDrafter):
+class MtpStudent(TrainableDrafter):
     """Trainable MTP layers. The target's embedding and head, and copies of them, are frozen."""
 
     def __init__(self, head: HeadPlan, layers: Sequence[HookedLayer], depth: int) -> None:

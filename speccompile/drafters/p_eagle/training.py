@@ -15,11 +15,11 @@ from speccompile.drafters.p_eagle.drafter import PEagleReader, load_reader
 from speccompile.drafters.trainable import NewDrafter, TeacherBatch, rows_at
 
 
-def learner(context: DrafterContext, depth: int) -> "PEagleLearner":
-    return PEagleLearner(context.head, load_reader(context, depth - 1), depth)
+def student(context: DrafterContext, depth: int) -> "PEagleStudent":
+    return PEagleStudent(context.head, load_reader(context, depth - 1), depth)
 
 
-class PEagleLearner(NamesTaps):
+class PEagleStudent(NamesTaps):
     """Trainable P-EAGLE head. Row p holds the features of token p and token p + 1. Masks follow row a - 1 of each
     anchor a. A mask attends to the rows up to a - 1 and to the earlier masks of its anchor; no other row attends to
     masks."""

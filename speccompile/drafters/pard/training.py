@@ -20,14 +20,14 @@ from speccompile.drafters.saving import write_config
 from speccompile.drafters.trainable import NewDrafter, TeacherBatch
 
 
-def learner(context: DrafterContext, depth: int) -> "PardLearner":
+def student(context: DrafterContext, depth: int) -> "PardStudent":
     (drafter,) = context.inputs.models
     (probed,), token = context.drafters(), context.drafter.mask_token
     assert token is not None, "the plan reads it"
-    return PardLearner(drafter.folder, context.vocabulary_size, depth, probed, token)
+    return PardStudent(drafter.folder, context.vocabulary_size, depth, probed, token)
 
 
-class PardLearner(model.ModelLearner):
+class PardStudent(model.ModelStudent):
     """Trainable PARD drafter. The anchor's row predicts draft 0, the d-th mask token after it predicts draft d."""
 
     even, every = False, False

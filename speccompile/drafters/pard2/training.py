@@ -25,11 +25,11 @@ from speccompile.drafters.pard2.reading import DEFAULT_SCALE, IDS, ids_of, model
 from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead, rows_at
 
 
-def learner(context: DrafterContext, depth: int) -> "Pard2Learner":
-    return Pard2Learner(context.head, load_reader(context, depth - 1), depth)
+def student(context: DrafterContext, depth: int) -> "Pard2Student":
+    return Pard2Student(context.head, load_reader(context, depth - 1), depth)
 
 
-class Pard2Learner(TrainableHead):
+class Pard2Student(TrainableHead):
     """Trainable PARD-2 draft model. Row p holds token p and the features of token p - 1. The masks of an anchor hold
     the features in its row, and see the rows up to it and the earlier masks of their own anchor."""
 

@@ -24,11 +24,11 @@ from speccompile.errors import RecipeError
 from speccompile.plan.head import HeadPlan
 
 
-def learner(context: DrafterContext, depth: int) -> "PassLearner":
-    return PassLearner(context.head, load_head(Masks(context.head), context.head), context.target(), depth)
+def student(context: DrafterContext, depth: int) -> "PassStudent":
+    return PassStudent(context.head, load_head(Masks(context.head), context.head), context.target(), depth)
 
 
-class MaskLearner(TrainableHead):
+class MaskStudent(TrainableHead):
     """Trainable mask rows. The first draft of an anchor is the target's prediction and is not trained. The mask rows of
     an anchor attend causally to the text up to the anchor and to each other; the text does not attend to them."""
 
@@ -79,7 +79,7 @@ class MaskLearner(TrainableHead):
         return current, positions
 
 
-class PassLearner(MaskLearner):
+class PassStudent(MaskStudent):
     """Trainable mask rows without a prefix."""
 
     network: Masks

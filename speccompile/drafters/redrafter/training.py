@@ -12,11 +12,11 @@ from speccompile.drafters.redrafter.reading import RNN, head_shapes
 from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead, rows_at
 
 
-def learner(context: DrafterContext, depth: int) -> "ReDrafterLearner":
-    return ReDrafterLearner(context.head, load_reader(context), depth)
+def student(context: DrafterContext, depth: int) -> "ReDrafterStudent":
+    return ReDrafterStudent(context.head, load_reader(context), depth)
 
 
-class ReDrafterLearner(TrainableHead):
+class ReDrafterStudent(TrainableHead):
     """Trainable ReDrafter. It reads the feature of the token before the anchor, then the anchor and the text's next
     tokens, one after the other."""
 

@@ -12,7 +12,7 @@
 #include "engine_fixture.h"
 
 // A bundle whose drafter keeps two states.
-inline spc::Manifest learner() {
+inline spc::Manifest student() {
   spc::Graph graph;
   graph.name = "draft";
   graph.inputs = {{"table", "int64", "kept.table", "state", {{3, ""}, {2, ""}}}, {"seen", "float32", "kept.seen", "state", {{4, ""}}}};
@@ -26,7 +26,7 @@ inline spc::Manifest learner() {
 
 // Check that a state that was read is written again as it was.
 inline void read_kept(const std::string& path) {
-  const spc::Manifest manifest = learner();
+  const spc::Manifest manifest = student();
   AnyEngine engine(manifest.engines[0], 1);
   const spc::PersistentState kept(engine, manifest, manifest.engines[0], "");
   kept.load(path);
@@ -39,7 +39,7 @@ inline void read_kept(const std::string& path) {
 }
 
 inline std::string written_kept(const std::string& path) {
-  const spc::Manifest manifest = learner();
+  const spc::Manifest manifest = student();
   AnyEngine engine(manifest.engines[0], 1);
   spc::PersistentState(engine, manifest, manifest.engines[0], "").save(path);
   return spc::read_file(path);

@@ -60,7 +60,7 @@ class Run:
 
 
 def evaluate(
-    learner: TrainableDrafter,
+    student: TrainableDrafter,
     teacher: Teacher,
     counts: DepthCounts,
     answers: Sequence[Answer],
@@ -71,17 +71,17 @@ def evaluate(
     loss: float | None = None,
     run: Run | None = None,
 ) -> Evaluated:
-    """Evaluate a checkpoint, in one process. learner: the drafter, loaded from the checkpoint's files
-    (`Checkpoint.learner`). counts: sum of `depths` over all processes. answers: from `answer`, equal in every
+    """Evaluate a checkpoint, in one process. student: the drafter, loaded from the checkpoint's files
+    (`Checkpoint.student`). counts: sum of `depths` over all processes. answers: from `answer`, equal in every
     evaluation. tokens: length of the chain. run: None to compile nothing.
 
     Warn if compiled and simulated rounds differ by more than float noise. Raise the errors of `run_checkpoint`.
     """
-    found = Evaluated(step, seconds, counts, simulate_rounds(learner, teacher, answers, tokens), loss=loss)
+    found = Evaluated(step, seconds, counts, simulate_rounds(student, teacher, answers, tokens), loss=loss)
     if run is None:
         return found
     compiled = _run(run, answers, tokens, teacher.sounds)
-    apart = differences(learner, teacher, found.simulated, compiled, tokens)
+    apart = differences(student, teacher, found.simulated, compiled, tokens)
     _warn(run.checkpoint, [each for each in apart if not each.is_near_tie], found.simulated, compiled)
     own = _run(run, answers, None, teacher.sounds) if run.own and not _is_chain(run.checkpoint, tokens) else None
     return replace(found, compiled=compiled, own=own, differences=apart)

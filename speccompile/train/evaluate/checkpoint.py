@@ -46,11 +46,11 @@ class Checkpoint:
         """Return the plan of the recipe with these overrides. Raise the errors of `make_plan`."""
         return make_plan(load_recipe(self.recipe, self.settings(tokens)))
 
-    def learner(self, depth: int, model: nn.Module | None = None) -> TrainableDrafter:
+    def student(self, depth: int, model: nn.Module | None = None) -> TrainableDrafter:
         """Load the drafter with the rounded weights of the files. model: the eager target, if it is already loaded.
         Raise the errors of its kind for an incomplete folder."""
         context = drafter_context(open_round(self.plan(depth)).draft)
-        found: TrainableDrafter = module_of(self.kind, "training").learner(replace(context, model=model), depth)
+        found: TrainableDrafter = module_of(self.kind, "training").student(replace(context, model=model), depth)
         return found
 
     def _chain(self, tokens: int) -> Sequence[str]:

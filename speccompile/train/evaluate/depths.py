@@ -70,7 +70,7 @@ class DepthCounts:
 
 
 def depths(
-    learner: TrainableDrafter,
+    student: TrainableDrafter,
     teacher: Teacher,
     batches: Iterable[Texts],
     depth: int,
@@ -81,17 +81,17 @@ def depths(
     watch: called with the target's outputs of each batch, for further figures such as the loss.
     """
     counts = DepthCounts.none(depth)
-    with inference_mode(learner):
+    with inference_mode(student):
         for tokens, real, learnt in batches:
             if tokens.shape[1] >= _SHORTEST:
-                seen = read(teacher, learner, tokens, real, learnt)
-                counts += _count(learner, seen, depth)
+                seen = read(teacher, student, tokens, real, learnt)
+                counts += _count(student, seen, depth)
                 watch(seen)
     return counts
 
 
-def _count(learner: TrainableDrafter, seen: TeacherBatch, depth: int) -> DepthCounts:
-    drafted = draft(learner, seen, depth)
+def _count(student: TrainableDrafter, seen: TeacherBatch, depth: int) -> DepthCounts:
+    drafted = draft(student, seen, depth)
     # For the anchors 1 .. T - 2: loss mask of the tokens after them, and the target's best tokens there.
     places = windows(seen.attention_mask & seen.loss_mask, depth)[:, 2:].long().cumprod(2).bool()
     right = places & (drafted.best == windows(seen.logits.argmax(-1), depth)[:, 1:-1])

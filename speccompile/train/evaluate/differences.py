@@ -40,19 +40,19 @@ class Difference:
 
 
 def differences(
-    learner: TrainableDrafter, teacher: Teacher, simulated: SimulatedDecoding, ran: SimulatedDecoding, tokens: int
+    student: TrainableDrafter, teacher: Teacher, simulated: SimulatedDecoding, ran: SimulatedDecoding, tokens: int
 ) -> tuple[Difference, ...]:
     """Return the first difference of every prompt that has one. Both sides use chains of `tokens` drafts."""
     found = []
-    with inference_mode(learner):
+    with inference_mode(student):
         for number in range(len(simulated.answers)):
-            one = _difference(learner, teacher, simulated, ran, tokens, number)
+            one = _difference(student, teacher, simulated, ran, tokens, number)
             found += [] if one is None else [one]
     return tuple(found)
 
 
 def _difference(
-    learner: TrainableDrafter,
+    student: TrainableDrafter,
     teacher: Teacher,
     simulated: SimulatedDecoding,
     ran: SimulatedDecoding,
@@ -66,13 +66,13 @@ def _difference(
     where = first_difference(here, there)
     if parted is None and where is None:
         return None
-    seen = read(teacher, learner, *texts_of([answer]))
+    seen = read(teacher, student, *texts_of([answer]))
     start = teacher.prompt_length(answer.prompt)
     if where is not None:
         bonus = sum(here[:where])  # position of the round's bonus token among the new tokens
         accepted = min(here[where], there[where]) - 1
-        logits, index = draft_logits(learner, seen, start + bonus, tokens)[accepted], bonus + accepted + 1
-        margin = _of_draft(learner, logits, answer.new[index])
+        logits, index = draft_logits(student, seen, start + bonus, tokens)[accepted], bonus + accepted + 1
+        margin = _of_draft(student, logits, answer.new[index])
         return Difference(number, where, index, "drafter", margin, _noise(logits, teacher))
     assert parted is not None
     logits = seen.logits[0, start + parted - 1]
@@ -80,9 +80,9 @@ def _difference(
     return Difference(number, len(here), parted, "target", margin, _noise(logits, teacher))
 
 
-def _of_draft(learner: TrainableDrafter, logits: Tensor, token: int) -> float:
+def _of_draft(student: TrainableDrafter, logits: Tensor, token: int) -> float:
     """Return the margin between a draft's best token and the text's token, or the second best if these are equal."""
-    kept = learner.vocabulary
+    kept = student.vocabulary
     column = token if kept is None else next(iter((kept == token).nonzero()[:, 0].tolist()), None)
     best, second = logits.topk(2).values.tolist()
     own = best if column is None else float(logits[column])

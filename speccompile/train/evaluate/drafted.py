@@ -30,15 +30,15 @@ class AnchorDrafts:
 
 
 @contextmanager
-def inference_mode(learner: TrainableDrafter) -> Iterator[None]:
+def inference_mode(student: TrainableDrafter) -> Iterator[None]:
     """Put the drafter into the state in which it is compiled: no dropout, no gradients."""
-    training = learner.training
-    learner.eval()
+    training = student.training
+    student.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        learner.train(training)
+        student.train(training)
 
 
 def device_of(module: nn.Module) -> torch.device:
@@ -46,22 +46,22 @@ def device_of(module: nn.Module) -> torch.device:
     return next(module.parameters()).device
 
 
-def read(teacher: Teacher, learner: TrainableDrafter, tokens: Tensor, real: Tensor, learnt: Tensor) -> TeacherBatch:
+def read(teacher: Teacher, student: TrainableDrafter, tokens: Tensor, real: Tensor, learnt: Tensor) -> TeacherBatch:
     """Return the target's outputs for samples, on the drafter's device. Arguments: as for `Teacher.forward`, on any
     device."""
-    place, where = device_of(teacher.model), device_of(learner)
+    place, where = device_of(teacher.model), device_of(student)
     seen = teacher.forward(tokens.to(place), real.to(place), learnt.to(place))
     return type(seen)(*(getattr(seen, field.name).to(where) for field in fields(seen)))
 
 
-def draft(learner: TrainableDrafter, seen: TeacherBatch, depth: int, first: int = 1) -> AnchorDrafts:
+def draft(student: TrainableDrafter, seen: TeacherBatch, depth: int, first: int = 1) -> AnchorDrafts:
     """Return the drafts at all anchors from `first` on. Samples have at least `first` + 2 tokens."""
-    first = 1 if learner.every else first
+    first = 1 if student.every else first
     anchors = torch.arange(first, seen.tokens.shape[1] - 1, device=seen.tokens.device)
-    groups = [anchors] if learner.every else anchors.split(BLOCKS)
-    parts = [_draft(learner, seen, group, 1 if learner.even else depth) for group in groups]
+    groups = [anchors] if student.every else anchors.split(BLOCKS)
+    parts = [_draft(student, seen, group, 1 if student.even else depth) for group in groups]
     best, accepted = (torch.cat(each, 1) for each in zip(*parts, strict=True))
-    if learner.even:  # the draft of a position is equal for every earlier anchor
+    if student.even:  # the draft of a position is equal for every earlier anchor
         best, accepted = (windows(each[..., 0], depth) for each in (best, accepted))
     return AnchorDrafts(first, best, accepted)
 
@@ -71,12 +71,12 @@ def windows(values: Tensor, depth: int) -> Tensor:
     return functional.pad(values, (0, depth - 1)).unfold(1, depth, 1)
 
 
-def _draft(learner: TrainableDrafter, seen: TeacherBatch, anchors: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+def _draft(student: TrainableDrafter, seen: TeacherBatch, anchors: Tensor, depth: int) -> tuple[Tensor, Tensor]:
     """Return best and accepted, as in `AnchorDrafts`, at these anchors [A]."""
     batch, length = seen.tokens.shape
-    kept = None if learner.vocabulary is None else learner.vocabulary.to(seen.tokens.device)
+    kept = None if student.vocabulary is None else student.vocabulary.to(seen.tokens.device)
     best, accepted = [], []
-    for step, logits in enumerate(learner(seen, anchors.expand(batch, -1), depth)):
+    for step, logits in enumerate(student(seen, anchors.expand(batch, -1), depth)):
         found = logits.argmax(-1)
         best.append(found if kept is None else kept[found])
         target = seen.logits[:, (anchors + step).clamp(max=length - 1)].softmax(-1)
@@ -85,7 +85,7 @@ def _draft(learner: TrainableDrafter, seen: TeacherBatch, anchors: Tensor, depth
     return torch.stack(best, 2), torch.stack(accepted, 2)
 
 
-def draft_logits(learner: TrainableDrafter, seen: TeacherBatch, anchor: int, depth: int) -> list[Tensor]:
+def draft_logits(student: TrainableDrafter, seen: TeacherBatch, anchor: int, depth: int) -> list[Tensor]:
     """Return the logits of the drafts after one anchor of a single sample: `depth` tensors float32 [Vd]."""
     anchors = torch.tensor([[anchor]], device=seen.tokens.device)
-    return [logits[0, 0].float() for logits in learner(seen, anchors, depth)]
+    return [logits[0, 0].float() for logits in student(seen, anchors, depth)]

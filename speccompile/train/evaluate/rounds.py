@@ -100,16 +100,16 @@ def _continue(model: nn.Module, prompt: Sequence[int], room: int, ends: Sequence
 
 
 def simulate_rounds(
-    learner: TrainableDrafter, teacher: Teacher, answers: Sequence[Answer], tokens: int
+    student: TrainableDrafter, teacher: Teacher, answers: Sequence[Answer], tokens: int
 ) -> SimulatedDecoding:
     """Simulate rounds of a chain of `tokens` drafts over the target's text. They equal the compiled loop's rounds,
     except for float noise at near ties."""
     given: dict[int, tuple[int, ...]] = {}
     order = sorted(range(len(answers)), key=lambda number: len(answers[number].prompt) + len(answers[number].new))
-    with inference_mode(learner):
+    with inference_mode(student):
         for start in range(0, len(order), BATCH):
             numbers = order[start : start + BATCH]
-            found = _accepted(learner, teacher, [answers[number] for number in numbers], tokens)
+            found = _accepted(student, teacher, [answers[number] for number in numbers], tokens)
             for number, accepted in zip(numbers, found, strict=True):
                 given[number] = split_into_rounds(accepted, len(answers[number].new))
     return SimulatedDecoding(
@@ -148,13 +148,13 @@ def texts_of(answers: Sequence[Answer]) -> tuple[Tensor, Tensor, Tensor]:
     return tokens, real, real & (places >= prompts)
 
 
-def _accepted(learner: TrainableDrafter, teacher: Teacher, answers: Sequence[Answer], depth: int) -> list[list[int]]:
+def _accepted(student: TrainableDrafter, teacher: Teacher, answers: Sequence[Answer], depth: int) -> list[list[int]]:
     """Return, per response and new token except the last, the number of consecutive correct drafts after it."""
     if all(len(each.new) < 2 for each in answers):  # no round
         return [[] for _ in answers]
-    seen = read(teacher, learner, *texts_of(answers))
+    seen = read(teacher, student, *texts_of(answers))
     prompts = [teacher.prompt_length(each.prompt) for each in answers]
-    drafted = draft(learner, seen, depth, min(prompts))
+    drafted = draft(student, seen, depth, min(prompts))
     behind = seen.tokens.new_full((seen.tokens.shape[0], depth), -1)  # no draft past the end is correct
     tokens = torch.cat([seen.tokens.masked_fill(~seen.attention_mask, -1), behind], 1).unfold(1, depth, 1)
     first, count = drafted.first, drafted.best.shape[1]

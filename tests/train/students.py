@@ -1,4 +1,4 @@
-"""A family's learner against its reference: what it says at anchors of whole texts, how it learns, what it leaves."""
+"""A family's student against its reference: what it says at anchors of whole texts, how it learns, what it leaves."""
 
 from dataclasses import replace
 
@@ -31,28 +31,28 @@ def context_of(plan: Plan) -> DrafterContext:
     return replace(drafter_context(open_round(plan).draft), model=model)
 
 
-def learner_of(plan: Plan, depth: int) -> TrainableDrafter:
+def student_of(plan: Plan, depth: int) -> TrainableDrafter:
     torch.manual_seed(0)
-    return module_of(plan.drafter.kind, "training").learner(context_of(plan), depth)
+    return module_of(plan.drafter.kind, "training").student(context_of(plan), depth)
 
 
-def seen_by(plan: Plan, learner: TrainableDrafter) -> TeacherBatch:
+def seen_by(plan: Plan, student: TrainableDrafter) -> TeacherBatch:
     """Return two random texts, and what the target makes of them."""
     model = AutoModelForCausalLM.from_pretrained(plan.target.folder, attn_implementation="eager")
     random = torch.Generator().manual_seed(0)
     tokens = torch.randint(3, plan.target.facts.vocabulary_size, (2, LENGTH), generator=random)
     real = torch.ones_like(tokens, dtype=torch.bool)
     real[1, SHORTER:] = False
-    return Teacher(model, learner.taps).forward(tokens, real, real)
+    return Teacher(model, student.taps).forward(tokens, real, real)
 
 
 def check_said(plan: Plan, depth: int) -> None:
     """Compare drafts at several anchors and depths with the reference of the method, behind the text's own tokens."""
-    learner = learner_of(plan, depth)
-    seen = seen_by(plan, learner)
+    student = student_of(plan, depth)
+    seen = seen_by(plan, student)
     (teacher,) = module_of(plan.drafter.kind, "reference").teachers(drafter_context(open_round(plan).draft))
     with torch.no_grad():
-        said = [over_target(each, learner, seen) for each in learner(seen, ANCHORS, depth)]
+        said = [over_target(each, student, seen) for each in student(seen, ANCHORS, depth)]
     assert len(said) == depth
     for row, anchors in enumerate(ANCHORS.tolist()):
         text, features = seen.tokens[row].tolist(), seen.features[row].numpy()
@@ -63,73 +63,73 @@ def check_said(plan: Plan, depth: int) -> None:
             torch.testing.assert_close(found, expected, **TOLERANCE)
 
 
-def over_target(logits: Tensor, learner: TrainableDrafter, seen: TeacherBatch) -> Tensor:
-    """Return scores over the target's tokens, -inf for those that the learner does not have."""
-    if learner.vocabulary is None:
+def over_target(logits: Tensor, student: TrainableDrafter, seen: TeacherBatch) -> Tensor:
+    """Return scores over the target's tokens, -inf for those that the student does not have."""
+    if student.vocabulary is None:
         return logits
     whole = torch.full((*logits.shape[:-1], seen.logits.shape[-1]), -torch.inf)
-    whole[..., learner.vocabulary] = logits
+    whole[..., student.vocabulary] = logits
     return whole
 
 
 def check_learns(plan: Plan, depth: int, later: tuple[str, ...] = ()) -> TrainableDrafter:
     """Check that every tensor that is trained has a gradient that is not zero, and nothing of the target has one; a
     step down the gradient makes the loss smaller. later: parts of names that move once others have."""
-    learner = learner_of(plan, depth)
-    seen = seen_by(plan, learner)
-    trained = {name: each for name, each in learner.named_parameters() if each.requires_grad}
+    student = student_of(plan, depth)
+    seen = seen_by(plan, student)
+    trained = {name: each for name, each in student.named_parameters() if each.requires_grad}
     assert trained
-    before = loss_of(learner, seen, depth)
+    before = loss_of(student, seen, depth)
     before.backward()
     unmoved = {name for name, each in trained.items() if each.grad is None or not each.grad.abs().sum() > 0}
     assert {name for name in unmoved if not any(part in name for part in later)} == set()
-    others = {name for name, each in learner.named_parameters() if each.grad is not None and name not in trained}
+    others = {name for name, each in student.named_parameters() if each.grad is not None and name not in trained}
     assert others == set()
     with torch.no_grad():
         size = sum(float(each.grad.square().sum()) for each in trained.values()) ** 0.5
         for each in trained.values():
             each -= 1e-2 * each.grad / size
-        assert loss_of(learner, seen, depth) < before
-    return learner
+        assert loss_of(student, seen, depth) < before
+    return student
 
 
 def check_computed_again(plan: Plan, depth: int) -> None:
     """Check that with activations that are computed again for the way back, gradients are the same."""
     gradients = []
     for again in (False, True):
-        learner = learner_of(plan, depth).train()
+        student = student_of(plan, depth).train()
         if again:
-            checkpoint_activations(learner)
-        loss_of(learner, seen_by(plan, learner), depth).backward()
-        gradients.append({name: each.grad for name, each in learner.named_parameters() if each.grad is not None})
+            checkpoint_activations(student)
+        loss_of(student, seen_by(plan, student), depth).backward()
+        gradients.append({name: each.grad for name, each in student.named_parameters() if each.grad is not None})
     plain, found = gradients
     assert plain
     torch.testing.assert_close(found, plain, rtol=0, atol=0)
 
 
-def loss_of(learner: TrainableDrafter, seen: TeacherBatch, depth: int) -> Tensor:
+def loss_of(student: TrainableDrafter, seen: TeacherBatch, depth: int) -> Tensor:
     """Cross entropy of the text's tokens, and what it learns besides."""
-    said = learner(seen, ANCHORS, depth)
+    said = student(seen, ANCHORS, depth)
     losses = []
     for draft, logits in enumerate(said):
         wanted = seen.tokens.gather(1, ANCHORS + 1 + draft)
-        wanted = wanted if learner.vocabulary is None else wanted % len(learner.vocabulary)
+        wanted = wanted if student.vocabulary is None else wanted % len(student.vocabulary)
         losses.append(torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten()))
-    own = learner.own_loss(seen, ANCHORS, said, [torch.full(ANCHORS.shape, 0.25) for _ in said])
+    own = student.own_loss(seen, ANCHORS, said, [torch.full(ANCHORS.shape, 0.25) for _ in said])
     assert own is None or own.shape == (*ANCHORS.shape, depth)
     return torch.stack(losses).sum() + (0 if own is None else own.mean())
 
 
-def check_saved(plan: Plan, learner: TrainableDrafter, depth: int) -> Plan:
+def check_saved(plan: Plan, student: TrainableDrafter, depth: int) -> Plan:
     """Check that saving and loading changes no bit of its logits. Return the plan of a recipe that drafts with it."""
     folder = plan.drafter.head.folder.parent
-    learner.save(folder / "left", torch.float32)
+    student.save(folder / "left", torch.float32)
     recipe = (folder / "recipe.yaml").read_text()
     (folder / "recipe.yaml").write_text(recipe.replace("model: head", "model: left"))
     left = make_plan(load_recipe(folder))
-    seen = seen_by(plan, learner)
+    seen = seen_by(plan, student)
     with torch.no_grad():
-        pairs = zip(learner(seen, ANCHORS, depth), learner_of(left, depth)(seen, ANCHORS, depth), strict=True)
+        pairs = zip(student(seen, ANCHORS, depth), student_of(left, depth)(seen, ANCHORS, depth), strict=True)
         assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
     assert left.drafter.head.dialect == plan.drafter.head.dialect
     return left

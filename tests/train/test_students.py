@@ -1,4 +1,4 @@
-"""What a learner says is what its family's formula says, which other tests compare with the rounds."""
+"""What a student says is what its family's formula says, which other tests compare with the rounds."""
 
 import json
 from functools import partial
@@ -64,17 +64,17 @@ def case(request, tmp_path) -> DrafterContext:
     return tiny_drafters.written(tmp_path, write, kind)
 
 
-def said(learner: TrainableDrafter, seen: TeacherBatch) -> list[torch.Tensor]:
-    return learner(seen, torch.tensor(ANCHORS).expand(len(seen.tokens), -1), DEPTH)
+def said(student: TrainableDrafter, seen: TeacherBatch) -> list[torch.Tensor]:
+    return student(seen, torch.tensor(ANCHORS).expand(len(seen.tokens), -1), DEPTH)
 
 
 def test_drafts_are_those_of_the_formula(case):
-    learner = tiny_drafters.learner(case, DEPTH)
-    seen = tiny_drafters.seen(case.model, learner.taps)
+    student = tiny_drafters.student(case, DEPTH)
+    seen = tiny_drafters.seen(case.model, student.taps)
     (teacher,) = module_of(case.drafter.kind, "reference").teachers(case)
     with torch.no_grad():
-        found = torch.stack(said(learner, seen), 2).numpy()  # [B, A, depth, Vd]
-    ids = slice(None) if learner.vocabulary is None else learner.vocabulary.numpy()
+        found = torch.stack(said(student, seen), 2).numpy()  # [B, A, depth, Vd]
+    ids = slice(None) if student.vocabulary is None else student.vocabulary.numpy()
     for row, tokens in enumerate(seen.tokens.tolist()):
         for place, anchor in enumerate(ANCHORS):
             fed = DrafterInputs(tokens[: anchor + 1], seen.features[row, :anchor].numpy(), tokens[1 : anchor + 1])
@@ -83,32 +83,32 @@ def test_drafts_are_those_of_the_formula(case):
 
 
 def test_what_is_trained_gets_gradients_and_nothing_else(case):
-    learner = tiny_drafters.learner(case, DEPTH)
-    assert isinstance(learner, TrainableHead)
-    seen = tiny_drafters.seen(case.model, learner.taps)
-    sum(logits.logsumexp(-1).sum() for logits in said(learner, seen)).backward()
-    trained = {name for name, each in learner.network.named_parameters() if each.requires_grad}
-    moved = {name for name, each in learner.network.named_parameters() if each.grad is not None and each.grad.any()}
+    student = tiny_drafters.student(case, DEPTH)
+    assert isinstance(student, TrainableHead)
+    seen = tiny_drafters.seen(case.model, student.taps)
+    sum(logits.logsumexp(-1).sum() for logits in said(student, seen)).backward()
+    trained = {name for name, each in student.network.named_parameters() if each.requires_grad}
+    moved = {name for name, each in student.network.named_parameters() if each.grad is not None and each.grad.any()}
     assert moved == trained
-    embedding = learner.head.tensors.get(EMBEDDING)
-    is_copy = embedding is not None and embedding.shape[1] == learner.head.hidden_size
-    assert trained == set(learner.head.tensors) - {*IDS, *([EMBEDDING] if is_copy else [])}
+    embedding = student.head.tensors.get(EMBEDDING)
+    is_copy = embedding is not None and embedding.shape[1] == student.head.hidden_size
+    assert trained == set(student.head.tensors) - {*IDS, *([EMBEDDING] if is_copy else [])}
     assert not any(each.grad is not None or each.requires_grad for each in case.model.parameters())
 
 
 def test_saved_in_its_own_dialect_it_says_the_same(case, tmp_path):
-    learner = tiny_drafters.learner(case, DEPTH)
+    student = tiny_drafters.student(case, DEPTH)
     with torch.no_grad():
-        for parameter in learner.parameters():
+        for parameter in student.parameters():
             if parameter.requires_grad:
                 parameter.mul_(1.01)
-    head, before = case.head, said(learner, tiny_drafters.seen(case.model, learner.taps))
+    head, before = case.head, said(student, tiny_drafters.seen(case.model, student.taps))
     (tmp_path / "head").rename(tmp_path / "published")
     object.__setattr__(head, "folder", tmp_path / "published")
-    learner.save(tmp_path / "head", torch.float32)
+    student.save(tmp_path / "head", torch.float32)
     again = tiny_drafters.context(tmp_path, case.model, case.drafter.kind)
     assert (again.head.dialect, again.head.taps, again.head.switches) == (head.dialect, head.taps, head.switches)
-    after = said(tiny_drafters.learner(again, DEPTH), tiny_drafters.seen(case.model, learner.taps))
+    after = said(tiny_drafters.student(again, DEPTH), tiny_drafters.seen(case.model, student.taps))
     for mine, theirs in zip(before, after, strict=True):
         assert torch.equal(mine, theirs)
     assert not list((tmp_path / "head").glob("*.pt")) + list((tmp_path / "head").glob("*.bin"))
@@ -120,8 +120,8 @@ def test_saved_in_its_own_dialect_it_says_the_same(case, tmp_path):
 def test_what_is_read_of_the_target_is_always_said(tmp_path, dialect):
     """Write the taps that engines would otherwise guess; a folder that says them stays as it is."""
     case = tiny_drafters.written(tmp_path, partial(eagle3, dialect=dialect), "eagle3", num_hidden_layers=7)
-    learner = tiny_drafters.learner(case, DEPTH)
-    learner.save(tmp_path / "saved", torch.float32)
+    student = tiny_drafters.student(case, DEPTH)
+    student.save(tmp_path / "saved", torch.float32)
     before, after = (json.loads((tmp_path / each / "config.json").read_text()) for each in ("head", "saved"))
     added = {} if before == after else after["eagle_config"]
     assert added == ({TAP_IDS: [1, 2, 3], "use_aux_hidden_state": True} if dialect in UNSAID else {})
@@ -136,25 +136,25 @@ def test_what_is_read_of_the_target_is_always_said(tmp_path, dialect):
 def test_p_eagle_blocks_do_not_see_each_other(tmp_path):
     """Compare an anchor's drafts with and without other anchors."""
     case = tiny_drafters.written(tmp_path, partial(p_eagle, dialect="vllm"), "p_eagle")
-    learner = tiny_drafters.learner(case, DEPTH)
-    seen = tiny_drafters.seen(case.model, learner.taps, texts=1)
+    student = tiny_drafters.student(case, DEPTH)
+    seen = tiny_drafters.seen(case.model, student.taps, texts=1)
     with torch.no_grad():
-        together = learner(seen, torch.tensor([[3, 4, 9]]), DEPTH)
-        alone = learner(seen, torch.tensor([[4]]), DEPTH)
+        together = student(seen, torch.tensor([[3, 4, 9]]), DEPTH)
+        alone = student(seen, torch.tensor([[4]]), DEPTH)
     for mine, theirs in zip(alone, together, strict=True):
         torch.testing.assert_close(mine[:, 0], theirs[:, 1])
 
 
 def test_half_precision_of_activations_is_near(case):
     """bfloat16 by autocast, weights and gradients float32."""
-    learner = tiny_drafters.learner(case, DEPTH)
-    seen = tiny_drafters.seen(case.model, learner.taps)
+    student = tiny_drafters.student(case, DEPTH)
+    seen = tiny_drafters.seen(case.model, student.taps)
     with torch.no_grad():
-        whole = said(learner, seen)
+        whole = said(student, seen)
     with torch.autocast("cpu", torch.bfloat16):
-        half = said(learner, seen)
+        half = said(student, seen)
         loss = sum(logits.float().logsumexp(-1).mean() for logits in half)
     loss.backward()
     for mine, theirs in zip(half, whole, strict=True):
         assert float((mine.detach().float() - theirs).std() / theirs.std()) < 0.1
-    assert {each.grad.dtype for each in learner.parameters() if each.requires_grad} == {torch.float32}
+    assert {each.grad.dtype for each in student.parameters() if each.requires_grad} == {torch.float32}
