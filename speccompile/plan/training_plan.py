@@ -51,7 +51,7 @@ class DataPlan:
 class LossPlan:
     """Loss. kind: "ce", "fkl", "rkl", "jsd", "tvd", "nla" or "hybrid". beta: of jsd. hard: share of the target's most
     probable token in the labels, 0 for the target's distribution alone. depth_weights: "decay" (`decay` to the power of
-    the depth) or "dpace" (Section A3 of the facts). contexts: "target", "drafter" or "mixed": author of the texts, by
+    the depth) or "dpace" (`train.objective.dpace`). contexts: "target", "drafter" or "mixed": author of the texts, by
     the drafter in a `share` of the batches of "mixed". anchors: blocks to train per text, for methods with a pass per
     anchor. drop: for kind models, folder of the drafter whose correctly answered prompts are dropped (Col-BT)."""
 

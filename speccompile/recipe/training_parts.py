@@ -1,7 +1,7 @@
 """Decide loss, schedule, evaluation and saving of a training: defaults by the size of the target, and checks.
 
-The defaults are those of published recipes (section A8 of the facts). For targets that are small enough for a CPU, they
-are those of the demo's drafters.
+The defaults are those of published recipes (EAGLE-3's and SpecForge's). For targets that are small enough for a CPU,
+they are those of the demo's drafters.
 """
 
 from dataclasses import dataclass, replace

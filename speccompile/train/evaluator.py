@@ -8,7 +8,9 @@ from speccompile.plan.training_plan import TrainingPlan
 from speccompile.train.data.corpus import Dataset
 from speccompile.train.data.sounds import Sounds
 from speccompile.train.evaluate import Answer, Checkpoint, Run, answer, batches, depths, evaluate, prompts_of
+from speccompile.train.evaluate.held_out_loss import HeldOutLoss
 from speccompile.train.loop import EvaluationResult
+from speccompile.train.objective import Objective
 from speccompile.train.teacher import Teacher, answer_start
 
 _TOGETHER = 8
@@ -33,11 +35,12 @@ class Evaluator:
         student = student.to(next(self.model.parameters()).device)
         teacher = Teacher(self.model, student.taps, answer_start(self.plan.target), self.sounds)
         texts = batches(self.held_out, evaluation.texts, _TOGETHER)
-        counts = depths(student, teacher, texts, evaluation.depth)
+        loss = HeldOutLoss(Objective(self.plan.loss, min(self.plan.depth, evaluation.depth)), student, self.plan.seed)
+        counts = depths(student, teacher, texts, evaluation.depth, loss.add)
         run = Run(checkpoint, evaluation.max_new_tokens, checkpoint.folder.parent, own=True)
         found = evaluate(
             student, teacher, counts, self._answers(checkpoint), evaluation.depth, step=step, seconds=seconds,
-            run=run if evaluation.compiled else None,
+            loss=loss.value, run=run if evaluation.compiled else None,
         )  # fmt: skip
         return EvaluationResult(found.simulated.mean_accepted or 1.0, found.to_json())
 

@@ -3,8 +3,12 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import kl_div
 
+from speccompile.plan.training_plan import LossPlan
 from speccompile.train.evaluate import DepthCounts, depths
+from speccompile.train.evaluate.held_out_loss import HeldOutLoss
+from speccompile.train.objective import Objective
 from speccompile.train.teacher import Teacher
 from tests import zoo
 from tests.train.toy_student import DEPTH, KINDS, VOCABULARY, Toy
@@ -66,6 +70,39 @@ def test_counts_are_those_of_counting_by_hand(kind, teacher):
     assert found.full == pytest.approx(shares)
     assert found.cond[1] == expected.right[1] / expected.before[1]
     assert found.accepted_at_depth[0] == pytest.approx(expected.accepted[0] / expected.places[0], rel=1e-4)
+
+
+def loss_by_hand(student: Toy, teacher: Teacher, texts: tuple[Tensor, Tensor, Tensor], decay: float) -> float:
+    """Return the mean of KL(p || q), p over the drafter's tokens, weighed by `decay` to the power of the depth."""
+    total = weight = 0.0
+    ids = torch.arange(VOCABULARY) if student.vocabulary is None else student.vocabulary
+    for tokens, real, learnt in zip(*texts, strict=True):
+        length = int(real.sum())
+        seen = teacher.forward(*(each[None, :length] for each in (tokens, real, learnt)))
+        for anchor in range(1, length - 1):
+            for depth in range(1, 2 if student.even else DEPTH + 1):
+                target = seen.logits[0, min(anchor + depth, length) - 1]
+                if anchor + depth >= length or not learnt[anchor + depth] or int(target.argmax()) not in ids:
+                    continue
+                said = student.say(seen, torch.tensor([[anchor]]), depth - 1)[0, 0].detach()
+                apart = kl_div(said.log_softmax(-1), target[ids].softmax(-1), reduction="sum")
+                total, weight = total + decay ** (depth - 1) * float(apart), weight + decay ** (depth - 1)
+    return total / weight
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_held_out_loss_is_that_of_summing_by_hand(kind, teacher):
+    student, decay = KINDS[kind](), 0.5
+    plan = LossPlan("fkl", 0.5, 0.0, "decay", decay, "target", 0.5, anchors=64, drop=None)
+    loss = HeldOutLoss(Objective(plan, DEPTH), student, seed=3)
+    assert loss.value is None
+    parts = [random_texts([40, 23]), random_texts([31])]
+    depths(student, teacher, parts, DEPTH, loss.add)
+    hand = [loss_by_hand(student, teacher, part, decay) for part in parts]
+    assert min(hand) < loss.value < max(hand)
+    alone = HeldOutLoss(Objective(plan, DEPTH), student, seed=3)
+    depths(student, teacher, parts[:1], DEPTH, alone.add)
+    assert alone.value == pytest.approx(hand[0], rel=1e-4)
 
 
 def test_counts_of_parts_add_up_to_those_of_the_whole(teacher):

@@ -89,7 +89,9 @@ def test_what_training_leaves_is_what_the_recipe_plans_to_build(recipe, kind, tm
     assert (said["made_by"], said["steps"]) == (MADE_BY, STEPS)
     assert str(tmp_path) not in json.dumps(said)
     lines = read_curves(tmp_path / "build" / "t-train" / "curves.jsonl")
-    assert [line["step"] for line in lines if line["kind"] == "evaluation"] == [STEPS]
+    (evaluation,) = (line for line in lines if line["kind"] == "evaluation")
+    assert evaluation["step"] == STEPS
+    assert evaluation["figures"]["loss"] > 0
     assert (tmp_path / "build" / "t-train" / "curves.html").is_file()
     assert not list(tmp_path.glob(".new*"))
     assert len({file.stat().st_mode for file in (tmp_path / "new").iterdir() if file.is_file()}) == 1

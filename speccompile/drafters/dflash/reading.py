@@ -138,7 +138,8 @@ def refuse_domino(sections: Sections) -> None:
 
 
 def _switches(sections: Sections, layers: LayerShape, kind: str, dialect: Dialect) -> Switches:
-    """Return the switches of the formula in all dialects; see section 5 of the facts."""
+    """Return the switches of the formula in all dialects: those of the publishers' code (dflash, DeepSpec, SpecForge,
+    speculators)."""
     top, of = sections.top, sections.of
     is_speculators, model = dialect.name == SPECULATORS, top.values.get("speculators_model_type")
     # All publishers train DSpark's heads so, although SpecForge samples otherwise; DeepSpec trains DFlash so, too.

@@ -62,7 +62,8 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
 
 
 def _switches(keys: Keys, nested: Keys, found: dict[str, TensorSource], dialect: Dialect) -> dict[str, Switch]:
-    """Return the switches of the formula; see section 3.2 of the facts. By default, norms exist if their tensors do."""
+    """Return the switches of the formula, as SafeAILab's code, SpecForge and speculators' `Eagle3DraftModel` read them.
+    By default, norms exist if their tensors do."""
     nested.ignore(IDS, "parallel_draft_step", "num_hidden_layers")
     said: dict[str, Switch] = {
         "norm_before_residual": keys.flag("norm_before_residual", default=dialect.name == SPECULATORS),

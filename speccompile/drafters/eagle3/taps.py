@@ -1,7 +1,7 @@
 """Taps of a new EAGLE-3 head, and their ids in each dialect.
 
 Boundary b is the residual stream after b layers, 0 the embedding. speculators and vLLM write boundaries; SpecForge's
-dialect, which SGLang reads, writes the layer whose output it is: b - 1 (section A7 of the facts).
+dialect, which SGLang reads, writes the layer whose output it is: b - 1.
 """
 
 from collections.abc import Iterable, Mapping

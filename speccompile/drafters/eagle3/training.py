@@ -1,4 +1,4 @@
-"""Train EAGLE-3, and write new heads in the dialects of SpecForge and speculators (section 3.3 of the facts)."""
+"""Train EAGLE-3, and write new heads in the dialects of SpecForge and speculators."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Train Hydra's heads, and write new ones in the layout of the published code (section 6 of the facts)."""
+"""Train Hydra's heads, and write new ones in the layout of the published code."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Train Medusa's heads, and write new ones in vLLM's dialect (section 6 of the facts)."""
+"""Train Medusa's heads, and write new ones in vLLM's dialect."""
 
 from pathlib import Path
 

@@ -14,7 +14,7 @@ class Evaluated:
     """Result of an evaluation. step, seconds: of the training at this time. counts: by depth, on held-out samples.
     simulated: a chain over the target's own text. compiled: the same prompts and chain, compiled and run, or None.
     own: run in the recipe's own shape if it differs. differences: between simulated and compiled. loss: of the held-out
-    samples, or None."""
+    samples, None where no draft counts."""
 
     step: int
     seconds: float
@@ -29,7 +29,8 @@ class Evaluated:
         """Return the figures of a line of curves.jsonl. Lists have one number per depth, from 1 on; null for no places.
 
         step, seconds          of the training
-        loss                   loss on the held-out samples, or null
+        loss                   mean loss of the held-out samples, by the objective that is trained; null where no draft
+                               counts
         full                   share of anchors at which all drafts up to a depth are the target's best tokens
         cond                   the same share of the draft alone, among anchors with all earlier drafts right
         accepted_at_depth      mean probability that the target accepts a sampled draft
