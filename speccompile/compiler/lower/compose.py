@@ -55,6 +55,7 @@ def compose_step(verify: ir.Model, draft: ir.Model, graph: Graph) -> ir.Model:
     verify.graph.inputs[:] = [made[tensor.name] for tensor in graph.inputs]
     verify.graph.outputs[:] = [made[tensor.name] for tensor in graph.outputs]
     verify.opset_imports.update(draft.opset_imports)
+    verify.functions.update(draft.functions)
     verify.graph.name = graph.name
     return verify
 

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import typing
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
@@ -15,6 +16,7 @@ import torch
 from onnx_ir.passes import common
 from torch import Tensor, nn
 from torch._guards import detect_fake_mode
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental import proxy_tensor
 from torch.utils._sympy.functions import Max, Min, Mod, PythonMod
 
@@ -144,14 +146,7 @@ def _dynamic(spec: Spec) -> dict[int, Any]:
 @torch.no_grad()
 def _export(graph: Graph, module: _Flat, quantized: Mapping[str, int]) -> Exported:
     """Trace a module. quantized: caches that hold codes and scales -> bits of a code; the trace has them as floats."""
-    # torch looks up cached fake-tensor operations by symbolic sizes, which takes longer than the operation.
-    uncached = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
-    untold = patched_attribute(
-        torch.fx.config, "do_not_emit_stack_traces", True
-    )  # the source line of each node: removed below
-    # A second description of each node's result, beside meta["val"], which nothing here reads.
-    undescribed = patched_attribute(proxy_tensor, "_extract_tensor_metadata", lambda value: None)
-    with without_noise(), uncached, untold, undescribed, without_numbers(module) as sources:
+    with without_noise(), quick_trace(), without_numbers(module) as sources:
         model = _traced(graph, module).model
     put_weights(model, sources)
     head_products(model)
@@ -161,10 +156,29 @@ def _export(graph: Graph, module: _Flat, quantized: Mapping[str, int]) -> Export
     if quantized:
         store_codes(model, quantized)
         graph = with_quantized_caches(graph, quantized)
+    common.RemoveUnusedFunctionsPass()(model)  # every file of the graph would hold, and every reader parse, all of them
     common.ClearMetadataAndDocStringPass()(model)  # stack traces hold paths of the tracing machine
     model.producer_name = model.producer_version = None
     model.graph.name = graph.name
     return Exported(graph, model)
+
+
+@contextmanager
+def quick_trace() -> Iterator[None]:
+    """Keep torch from making, inside a `with` block, what takes time and nothing here reads."""
+    with (
+        # Cached fake-tensor operations are looked up by symbolic sizes, which takes longer than the operation.
+        torch._dynamo.config.patch(fake_tensor_cache_enabled=False),
+        # The source line of each node.
+        patched_attribute(torch.fx.config, "do_not_emit_stack_traces", True),
+        # A second description of each node's result, beside meta["val"].
+        patched_attribute(proxy_tensor, "_extract_tensor_metadata", lambda value: None),
+        # The Python code of each graph on the way: it is made when it is run.
+        _use_lazy_graph_module(True),
+        # An annotation, made anew for thousands of operators in each trace; that of `typing` is cached.
+        patched_attribute(torch._ops, "Callable", typing.Callable),
+    ):
+        yield
 
 
 def _traced(graph: Graph, module: _Flat) -> torch.onnx.ONNXProgram:

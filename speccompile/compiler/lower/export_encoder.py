@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, ROWS
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.decompose import quick_translation
-from speccompile.compiler.lower.export import without_noise
+from speccompile.compiler.lower.export import quick_trace, without_noise
 from speccompile.compiler.lower.files import read_neutral, save
 from speccompile.compiler.lower.quantize import quantize_layers
 from speccompile.compiler.lower.translations import translation
@@ -35,7 +35,7 @@ def export_encoder(
     """Write the graph of an encoder, and its weights, into the folder of a bundle. example: inputs by name; dynamic:
     their dynamic dimensions; is_final: its weights keep their precision. Raise UnsupportedModelError if it
     cannot be traced."""
-    with without_noise(), without_numbers(encoder) as sources:
+    with without_noise(), quick_trace(), without_numbers(encoder) as sources:
         try:
             program = torch.export.export(encoder, (), dict(example), dynamic_shapes=dynamic, strict=False)
             with quick_translation():
