@@ -1,8 +1,10 @@
 """What a training decides where the recipe does not say, and what it refuses before any work."""
 
 import json
+import os
 import shutil
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from transformers import LlamaConfig
@@ -318,9 +320,23 @@ def test_a_folder_that_cannot_be_made_is_refused(written, refused, tmp_path):
     (tmp_path / "link").symlink_to("gone")
     for name in ("docs/a.md/new", "link", "link/new"):
         assert "where no folder can be" in refused(f"drafter.model={name}")
-    with pytest.raises(SpeccompileError, match=r"--work: received .*, a path below a file") as caught:
+    with pytest.raises(SpeccompileError, match=r"--work: received .*, where nothing can be written") as caught:
         plan_training(written(), tmp_path / "docs/a.md/work")
     assert caught.value.hint
+
+
+def test_folders_that_cannot_be_written_are_refused_before_hours_of_work(written, refused, tmp_path, monkeypatch):
+    """As on a disk that is read-only, for root as well."""
+    (tmp_path / "old").mkdir()
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: mode != os.W_OK or Path(path) not in (tmp_path, tmp_path / "old")
+    )
+    assert "where no folder can be" in refused("drafter.model=new")
+    assert "in a folder that cannot be written" in refused("drafter.model=old")
+    (tmp_path / "disk").mkdir()
+    for name in ("old", "new/work"):
+        with pytest.raises(SpeccompileError, match=r"--work: received .*, where nothing can be written"):
+            plan_training(written("drafter.model=disk/new"), tmp_path / name)
 
 
 def test_col_bt_is_of_several_models(written, make_checkpoint, head, tmp_path):
