@@ -144,7 +144,7 @@ def test_a_second_signal_does_not_wait(folder, gate):
 
 
 def test_a_second_signal_tells_clients_that_their_requests_are_not_finished(folder, gate):
-    """The model goes on, slowly: the request ends after the round in progress."""
+    """Let the model go on, slowly: the request ends after the round in progress."""
     with process(gate, folder, "--port", 0, SLOW="0.2") as (running, address):
         server = ready(address)
         body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 60, "stream": True}
@@ -193,7 +193,8 @@ def test_keys_come_from_options_a_file_and_the_environment(folder, gate, tmp_pat
     (["nowhere"], 1, "nowhere"),
     (["BUNDLE", "--api-key", " "], 2, "received an empty API key, expected at least one character"),
     (["BUNDLE", "--api-key-file", "EMPTY"], 2, "found no key, expected one a line"),
-    (["BUNDLE", "--host", "203.0.113.1"], 2, "cannot listen on 203.0.113.1 port 8000"),
+    (["BUNDLE", "--host", "203.0.113.1"], 2, "cannot listen on 203.0.113.1 port 8000: Cannot assign requested address"),
+    (["BUNDLE", "--unix", "."], 2, "cannot listen on .: Address already in use"),
     (["BUNDLE", "--port", 0, "--engine", "none"], 2, "none"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_and_ends_it(folder, gate, tmp_path, arguments, code, words):

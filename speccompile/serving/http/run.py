@@ -52,7 +52,8 @@ def listen(place: ListenAddress) -> tuple[socket.socket, str]:
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except (OSError, OverflowError) as error:
         where = place.unix or f"{place.host} port {place.port}"
-        raise UsageError(f"cannot listen on {where}: {error}", hint="choose another address or port") from error
+        reason = getattr(error, "strerror", None) or error  # without its number
+        raise UsageError(f"cannot listen on {where}: {reason}", hint="choose another address or port") from error
     host = f"[{place.host}]" if family == socket.AF_INET6 else place.host
     return found, f"http://{host}:{found.getsockname()[1]}"
 
