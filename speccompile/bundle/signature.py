@@ -113,8 +113,9 @@ def check_signature(folder: Path, content: bytes, key: PublicKey) -> str:
     try:
         lines = _read(path, "a signature", hint)
     except UsageError as error:
-        asked = f"--require-signature (signed_by=..) asks for one by key {key.name}"
-        raise BundleError(f"{error}; {asked}", hint=hint) from None
+        raise BundleError(
+            f"{error}; --require-signature (signed_by=..) asks for one by key {key.name}", hint=hint
+        ) from None
     if len(lines) != 4 or not lines[0].startswith(_COMMENT) or not lines[2].startswith(_TRUSTED):
         raise BundleError(f"{path}: expected a signature of minisign, got {len(lines)} lines", hint=hint)
     data, whole = (_decoded(lines[place], path, "a signature of minisign", hint, BundleError) for place in (1, 3))

@@ -68,7 +68,6 @@ def test_the_program_says_what_it_is(both):
     [
         (["generat"], "did you mean 'speccompile-native generate'?"),
         (["version"], "did you mean 'speccompile-native --version'?"),
-        (["quantize"], "did you mean 'speccompile build'?"),
         (["plan"], "did you mean 'speccompile plan'?"),
         (["xyzzy"], "see speccompile-native --help"),
     ],
@@ -93,9 +92,7 @@ LINES = [
     ["generate", "a", "--promt", "x"],
     ["generate", "a", "--promt-fil=x"],
     ["generate", "a", "--xyzzy"],
-    ["generate", "a", "--do-sample"],
     ["generate", "a", "--max-length=8"],
-    ["inspect", "a", "--max-length", "8"],
     ["generate", "a", "-n"],
     ["generate", "a", "-p", "x", "-n"],
     ["generate", "a", "-p", "x", "-nx"],
