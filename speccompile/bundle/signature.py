@@ -107,11 +107,15 @@ def check_signature(folder: Path, content: bytes, key: PublicKey) -> str:
     """Return the comment that was signed. content: bytes of hashes.json. Raise BundleError when the bundle has no
     signature or not that of this key, and MissingPackageError without the cryptography package."""
     path = folder / SIGNATURE
-    hint = "open it without --require-signature if you trust where it is from, or get it from who signed it"
+    hint = (
+        "open it without --require-signature (signed_by=..) if you trust where it is from, or get it from who signed it"
+    )
     try:
         lines = _read(path, "a signature", hint)
     except UsageError as error:
-        raise BundleError(f"{error}; --require-signature asks for one by key {key.name}", hint=hint) from None
+        raise BundleError(
+            f"{error}; --require-signature (signed_by=..) asks for one by key {key.name}", hint=hint
+        ) from None
     if len(lines) != 4 or not lines[0].startswith(_COMMENT) or not lines[2].startswith(_TRUSTED):
         raise BundleError(f"{path}: expected a signature of minisign, got {len(lines)} lines", hint=hint)
     data, whole = (_decoded(lines[place], path, "a signature of minisign", hint, BundleError) for place in (1, 3))

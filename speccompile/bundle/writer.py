@@ -126,11 +126,11 @@ def _check_replaceable(output: Path) -> None:
     if not output.exists():
         return
     if not output.is_dir():
-        raise BuildError(f"the output {output} is a file, expected a folder", hint="give another --output")
+        raise BuildError(f"the output {output} is a file, expected a folder", hint="give another --output (output=..)")
     if not is_bundle(output) and any(output.iterdir()):
         raise BuildError(
             f"the output {output} is not empty and not a bundle: expected {MANIFEST} and {HASHES} in it",
-            hint="give another --output, or remove the folder yourself if nothing in it is needed",
+            hint="give another --output (output=..), or remove the folder yourself if nothing in it is needed",
         )
 
 
@@ -142,7 +142,7 @@ def as_build_error(failure: str) -> Iterator[None]:
     except OSError as error:
         raise BuildError(
             f"{failure}: {error.strerror or error}",  # numpy's writes have no strerror
-            hint="check the folder's permissions and free space, or give another --output",
+            hint="check the folder's permissions and free space, or give another --output (output=..)",
         ) from error
 
 

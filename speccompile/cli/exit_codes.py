@@ -15,6 +15,7 @@ import click
 from speccompile.cli.error_codes import COMMAND_LINE, DEFECT, OUT_OF_MEMORY, code_of, find
 from speccompile.cli.progress_output import progress_on_stderr
 from speccompile.cli.standard_streams import STDOUT, drop_output
+from speccompile.cli.words import option_elsewhere
 from speccompile.errors import DEFECT_EXIT_CODE, BuildError, SpeccompileError, UsageError
 from speccompile.extras import install_hint, missing_package
 from speccompile.machine.dropped_interrupts import dropped_interrupts_sent_again
@@ -93,6 +94,8 @@ def _report(error: BaseException) -> int:
 def _command_line_hint(error: click.UsageError) -> str:
     """Return what to write instead of a word that the command line does not have, or where its words are listed."""
     match error:
+        case click.NoSuchOption(option_name=word) if ours := option_elsewhere(word, _options(error)):
+            return f"did you mean {ours}?"
         case click.NoSuchOption(possibilities=[nearest, *_]):
             return f"did you mean {nearest}?"
         case click.NoSuchCommand(possibilities=[nearest, *_], ctx=click.Context(command_path=path)):
@@ -105,11 +108,14 @@ def _command_line_hint(error: click.UsageError) -> str:
             return f"see {error.ctx.command_path if error.ctx else 'speccompile'} --help"
 
 
+def _options(error: click.UsageError) -> set[str]:
+    """Return the names of all options of the command that was called, or of none."""
+    return {name for each in (error.ctx.command.params if error.ctx else []) for name in each.opts}
+
+
 def _lacks_prompt_option(error: click.UsageError) -> bool:
     """Return whether a command that has the option --prompt received a word without it."""
-    options = error.ctx.command.params if error.ctx else []
-    takes = any("--prompt" in each.opts for each in options)
-    return takes and error.message.startswith("Got unexpected extra argument")
+    return "--prompt" in _options(error) and error.message.startswith("Got unexpected extra argument")
 
 
 def interrupt_code(interrupt: BaseException | None) -> int:

@@ -19,6 +19,7 @@ from speccompile.cli.standard_streams import (
     replace_closed_streams,
     start_again_with_utf8,
 )
+from speccompile.cli.words import COMMANDS_ELSEWHERE
 from speccompile.errors import UsageError
 from speccompile.progress import heartbeat
 
@@ -54,12 +55,6 @@ COMMANDS = {
 
 OPEN_ENDED = {"run", "chat", "generate", "serve", "ray", "completion"}
 """Commands that wait for input, or write text as it comes: only their steps tell that they still run."""
-
-_ELSEWHERE = {
-    "benchmark": "bench", "compile": "build", "convert": "build", "export": "build", "help": "--help",
-    "ls": "cache", "prompt": "run", "pull": "run", "quantize": "build", "version": "--version",
-}  # fmt: skip
-"""Words of other programs' command lines -> the nearest of ours."""
 
 EPILOG = "Begin with: speccompile build recipes/demo, then: speccompile generate build/demo --prompt 'def main('"
 
@@ -98,7 +93,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS:
-            guess = _ELSEWHERE.get(args[0]) or next(iter(get_close_matches(args[0], COMMANDS, n=1)), None)
+            guess = COMMANDS_ELSEWHERE.get(args[0]) or next(iter(get_close_matches(args[0], COMMANDS, n=1)), None)
             raise UsageError(
                 f"received the command '{args[0]}', expected one of {', '.join(COMMANDS)}",
                 hint=f"did you mean 'speccompile {guess}'?" if guess else "see speccompile --help",

@@ -108,10 +108,22 @@ def command(
         words = ["speccompile", "train", str(recipe), *(word for each in overrides for word in ("--set", each))]
         again = shlex.join([*words, *(["--work", str(work)] if work else []), "--resume"])
         _write_page(plan, html)
-        raise Interrupted(f"what the last checkpoint has is kept, to go on with it: {again}") from interrupt
+        if (kept := _kept(plan.work)) is None:
+            raise
+        raise Interrupted(f"{kept}, to go on with it: {again}") from interrupt
     if report is not None:  # only the first process has a report
         click.echo(json.dumps(report.to_json(), indent=2, ensure_ascii=False) if as_json else _lines(report))
         _write_page(plan, html)
+
+
+def _kept(work: Path) -> str | None:
+    """Return what an interrupted training keeps, None if it had not begun."""
+    from speccompile.recipe.training_output import STATE
+    from speccompile.train.work import CHECKPOINTS
+
+    if any((work / CHECKPOINTS).glob("step-*")):
+        return "what the last checkpoint has is kept"
+    return "the data and answers so far are kept" if (work / STATE).is_file() else None
 
 
 def _write_page(plan: "TrainingPlan", html: Path | None) -> None:

@@ -32,15 +32,15 @@ def plan(recipe: Recipe, *, overrides: Overrides = ()) -> Plan:
     with naming_extra("planning"):
         from speccompile.recipe import load_recipe, make_plan
         from speccompile.recipe.load import parse_recipe
-    settings = _settings(overrides)
+    settings, by = _settings(overrides), "overrides:" if isinstance(overrides, Mapping) else "--set"
     if isinstance(recipe, Mapping):
-        return make_plan(parse_recipe(_plain(recipe), Path("recipe"), settings))
+        return make_plan(parse_recipe(_plain(recipe), Path("recipe"), settings, by))
     if not isinstance(recipe, str | Path):
         raise RecipeError(
             f"received the recipe {recipe!r}, expected a path or a mapping of keys",
             hint='for example {"name": "demo", "target": {"model": "models/demo"}}',
         )
-    return make_plan(load_recipe(Path(recipe), settings))
+    return make_plan(load_recipe(Path(recipe), settings, by))
 
 
 @checks_keywords("build")

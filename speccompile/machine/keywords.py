@@ -6,8 +6,9 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Class = TypeVar("Class", bound=type)
 
-_ELSEWHERE = {
+ELSEWHERE = {
     "do_sample": "temperature",
     "eos_token_id": "stop_token_ids",
     "max_length": "max_new_tokens",
@@ -21,7 +22,7 @@ def unknown_keyword(call: str, name: str, known: Collection[str]) -> TypeError:
     """Return the error about a keyword argument that is not among `known`. call: the public name of the function."""
     from difflib import get_close_matches
 
-    same = _ELSEWHERE.get(name)
+    same = ELSEWHERE.get(name)
     close = [same] if same in known else get_close_matches(name, known, n=1)
     right = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(sorted(known))}"
     return TypeError(f"{call}() got an unexpected keyword argument {name!r}; {right}")
@@ -45,5 +46,23 @@ def checks_keywords(call: str) -> Callable[[Function], Function]:
             return function(*arguments, **keywords)
 
         return cast(Function, checked)
+
+    return decorate
+
+
+def named_after(public: str) -> Callable[[Class], Class]:
+    """Return a decorator of a class, or of a base of one, whose methods users call by its public name: errors about
+    their arguments begin with it. Methods with keywords of their own (**) refuse the unknown ones themselves."""
+
+    def decorate(found: Class) -> Class:
+        for name, method in list(vars(found).items()):
+            if name.startswith("_") or not inspect.isfunction(method):
+                continue
+            call, kinds = f"{public}.{name}", {each.kind for each in inspect.signature(method).parameters.values()}
+            if inspect.Parameter.VAR_KEYWORD in kinds:
+                method.__qualname__ = call
+            elif kinds:
+                setattr(found, name, checks_keywords(call)(method))
+        return found
 
     return decorate

@@ -14,13 +14,15 @@ LONGEST_VALUE = 80
 
 @dataclass(frozen=True)
 class RecipeSource:
-    """Source of a recipe's values: its file, and the key paths that the command line set."""
+    """Source of a recipe's values: its file, and the key paths that the command line, or a caller in Python, set."""
 
     path: Path
     overridden: tuple[str, ...] = ()
+    overridden_by: str = "--set"
+    """Beginning of messages about these keys."""
 
     def is_overridden(self, key: str) -> bool:
-        """Return whether the command line set `key` or a section that contains it."""
+        """Return whether an override set `key` or a section that contains it."""
         return any(key == path or key.startswith(f"{path}.") for path in self.overridden)
 
     def resolve(self, reference: str) -> Path:
@@ -44,7 +46,7 @@ class RecipeSource:
 
     def error(self, key: str, problem: str, hint: str) -> RecipeError:
         """Return the error at `key` for a problem that already says what was received and expected."""
-        where = f"--set {key}" if self.is_overridden(key) else f"{self.path}: {key}"
+        where = f"{self.overridden_by} {key}" if self.is_overridden(key) else f"{self.path}: {key}"
         return RecipeError(f"{where}: {problem}", hint=hint)
 
 

@@ -27,10 +27,11 @@ _MOST_NODES = 100_000
 bytes may stand for 10^12."""
 
 
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(path: Path, overrides: Sequence[str] = (), by: str = "--set") -> Recipe:
     """Read a recipe, or the `recipe.yaml` of a folder, and apply `overrides` ("drafter.tokens=4").
 
-    Raise RecipeError for invalid YAML, keys, types and ranges. `make_plan` makes the other checks.
+    by: what messages about overrides begin with. Raise RecipeError for invalid YAML, keys, types and ranges.
+    `make_plan` makes the other checks.
     """
     file = path / FILE_NAME if path.is_dir() else path
     if path.suffix == ".gguf" or (not file.exists() and (path / "config.json").is_file()):
@@ -44,13 +45,13 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
             f"{file}: received {format_value(data)}, expected a mapping of keys",
             hint="start with two lines: `name: demo` and `target: {model: FOLDER}`",
         )
-    return parse_recipe(data, file, overrides)
+    return parse_recipe(data, file, overrides, by)
 
 
-def parse_recipe(data: dict[str, Any], file: Path, overrides: Sequence[str] = ()) -> Recipe:
+def parse_recipe(data: dict[str, Any], file: Path, overrides: Sequence[str] = (), by: str = "--set") -> Recipe:
     """Return the recipe in a mapping, with `overrides` applied to it. file: names it in messages; relative paths start
-    at its folder. Raise RecipeError as `load_recipe`."""
-    origin = RecipeSource(file, tuple(_override(data, text) for text in overrides))
+    at its folder; by: see `load_recipe`. Raise RecipeError as that."""
+    origin = RecipeSource(file, tuple(_override(data, text, by) for text in overrides), by)
     try:
         recipe = Recipe.model_validate(data)
     except ValidationError as error:
@@ -164,24 +165,24 @@ def parse_yaml(text: str, where: str) -> Any:
     )
 
 
-def _override(data: dict[str, Any], text: str) -> str:
+def _override(data: dict[str, Any], text: str, by: str) -> str:
     """Apply one "a.b=value" to `data` and return its key path. Create missing sections, and one list entry past the
-    end."""
+    end. by: see `load_recipe`."""
     key, separator, value = text.partition("=")
     if not separator or not key:
         raise RecipeError(f"--set: received '{text}', expected KEY=VALUE", hint="for example --set drafter.tokens=4")
     parts = key.split(".")
     node: Any = data
     for part, below in pairwise(parts):
-        slot = _slot(node, part, key)
+        slot = _slot(node, part, key, by)
         if (node.get(slot) if isinstance(node, dict) else node[slot]) is None:
             node[slot] = [] if below.isdecimal() else {}
         node = node[slot]
-    node[_slot(node, parts[-1], key)] = parse_yaml(value, f"--set {key}")
+    node[_slot(node, parts[-1], key, by)] = parse_yaml(value, f"{by} {key}")
     return key
 
 
-def _slot(node: Any, part: str, key: str) -> str | int:
+def _slot(node: Any, part: str, key: str, by: str) -> str | int:
     """Return the key or index that `part` names in `node`; an index may be one past the end."""
     if isinstance(node, dict):
         return part
@@ -190,8 +191,8 @@ def _slot(node: Any, part: str, key: str) -> str | int:
             node.append(None)
         return int(part)
     raise RecipeError(
-        f"--set {key}: received the part '{part}' below {format_value(node)}, expected a key of the recipe",
-        hint="write keys as in the recipe, list entries by index: --set engines.0.provider=cpu",
+        f"{by} {key}: received the part '{part}' below {format_value(node)}, expected a key of the recipe",
+        hint="write keys as in the recipe, list entries by index, as in engines.0.provider",
     )
 
 

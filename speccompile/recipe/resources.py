@@ -99,7 +99,7 @@ def _more_disk(folder: Path) -> str:
         return (
             f"free some disk space, set ${FOLDER} to a folder on another disk, or give `speccompile build` an --output"
         )
-    return "free some disk space, or give an --output on another disk"
+    return "free some disk space, or give an --output (output=..) on another disk"
 
 
 def _expected_disk(needs: ResourceEstimate) -> str:

@@ -36,6 +36,11 @@ def check_output(output: Path, read: Mapping[str, Path | None], work: Path, orig
             "drafter.model", f"{output}, where no folder can be", "a new folder, below one that is there",
             "name another folder in drafter.model",
         )  # fmt: skip
+    if output.is_dir() and not os.access(output.parent, os.W_OK):
+        raise origin.refusal(
+            "drafter.model", f"{output}, in a folder that cannot be written", "one that can be replaced",
+            "name another folder in drafter.model",
+        )  # fmt: skip
     if output.exists() and not (output.is_dir() and (is_training_output(output) or not any(output.iterdir()))):
         held = "a file" if output.is_file() else "a folder that holds something else"
         raise origin.refusal(
@@ -45,8 +50,9 @@ def check_output(output: Path, read: Mapping[str, Path | None], work: Path, orig
 
 
 def _can_hold(path: Path) -> bool:
-    """Return whether the nearest existing ancestor of a path is a folder."""
-    return next(each for each in path.absolute().parents if os.path.lexists(each)).is_dir()
+    """Return whether the nearest existing ancestor of a path is a folder that may be written."""
+    nearest = next(each for each in path.absolute().parents if os.path.lexists(each))
+    return nearest.is_dir() and os.access(nearest, os.W_OK)
 
 
 def is_training_output(output: Path) -> bool:
@@ -61,8 +67,8 @@ def check_work(work: Path) -> None:
         found = "a folder that holds something else"
     elif work.exists() and not work.is_dir():
         found = "a file"
-    elif not _can_hold(work):
-        found = "a path below a file"
+    elif not (os.access(work, os.W_OK) if work.is_dir() else _can_hold(work)):
+        found = "where nothing can be written"
     else:
         return
     raise UsageError(

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Protocol, Self, Unpack
 
+from speccompile.machine.keywords import named_after
 from speccompile.runtime.batch import Batch, Owner
 from speccompile.runtime.exclusive_use import Caller
 from speccompile.runtime.generation import Generation
@@ -92,6 +93,7 @@ class Twinned(Owner, Protocol):
     def _streamed(self, prompt: Prompt | None, options: GenerationOptions) -> TextStream: ...
 
 
+@named_after("Bundle")
 class AsyncTwins:
     """Base of `Bundle`. Options and errors are those of the methods without the `a`. Calls of several tasks wait for
     each other; a service runs them together. A task that is cancelled ends its generation after the round in

@@ -11,7 +11,7 @@ from speccompile.bundle.acceptance import measured
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import OpenedBundle, open_bundle
 from speccompile.errors import PromptError
-from speccompile.machine.keywords import checks_keywords
+from speccompile.machine.keywords import checks_keywords, named_after
 from speccompile.progress import heartbeat
 from speccompile.runtime.adapters import Adapters
 from speccompile.runtime.async_twins import AsyncTwins
@@ -61,6 +61,7 @@ from speccompile.runtime.window_invariance import (
 __all__ = ["Bundle", "Prompt"]
 
 
+@named_after("Bundle")
 class Bundle(EngineOwner, AsyncTwins, Servable):
     """A target and its drafter, ready to generate. It runs one generation at a time; open it again to run several.
 

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 from weakref import WeakSet
 
+from speccompile.machine.keywords import named_after
 from speccompile.machine.system import trim_heap
 from speccompile.runtime.adapters import Adapters
 from speccompile.runtime.devices.engine import Engine
@@ -20,6 +21,7 @@ from speccompile.runtime.shipped_prefixes import ShippedPrefixes
 from speccompile.runtime.text_stream import TextStream
 
 
+@named_after("Bundle")
 class EngineOwner:
     """Engine with its loop and persistent drafter state, used by one generation or service at a time until it is
     closed. A context manager: it is closed at the end of a `with` block."""

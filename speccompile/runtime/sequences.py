@@ -45,7 +45,7 @@ def make_sequences(
     check_flags(zip(FLAGS, _FLAGS(asked), strict=True))
     stop, top = check_stop(asked.stop), check_top_logprobs(asked.top_logprobs, manifest)
     if stop and text is None:
-        raise PromptError("this bundle has no tokenizer, so no text to stop at", hint="leave --stop out")
+        raise PromptError("this bundle has no tokenizer, so no text to stop at", hint="leave out --stop (stop=..)")
     ends = resolve_stop_token_ids(asked.stop_token_ids, asked.ignore_eos, manifest)
     room = (check_new_tokens(asked.max_new_tokens), manifest.max_length, ends)
     imposed = [each for each in grammars.per_prompt(asked.constraint, len(prompts)) for _ in range(sequences)]

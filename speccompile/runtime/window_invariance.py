@@ -201,7 +201,8 @@ def warn_of(found: WindowInvariance, engine: str) -> None:
     if found.exact:
         return
     hint = (
-        "generate with --autoregressive where that matters"  # what is left to the library is so in every precision
+        # what is left to the library is so in every precision
+        "generate with --autoregressive (autoregressive=True) where that matters"
         if native.library()
         else "install the kernels: `speccompile doctor` says how"
     )

@@ -161,7 +161,7 @@ def test_outputs_that_cannot_be_used(recipe, refused, tmp_path):
     for output, told in (
         (Path(os.devnull) / "tiny", "cannot be used: Not a directory\nhint: check the folder's permissions"),
         (Path("/proc/tiny"), "cannot be used: "),
-        (tmp_path / "file", "is a file, expected a folder\nhint: give another --output"),
+        (tmp_path / "file", "is a file, expected a folder\nhint: give another --output (output=..)"),
         (tmp_path / "thesis", "is not empty and not a bundle: expected manifest.json and hashes.json in it\nhint: "),
     ):
         code, err = refused(output=output)

@@ -236,7 +236,7 @@ def test_a_full_disk_is_told_when_numpy_writes(tmp_path):
     message = r"target\.float16\.weights could not be written: 8100 requested and \d+ written"
     with largest_file(9000), pytest.raises(BuildError, match=message) as raised:
         files.save(ir.Model(graph, ir_version=10), tmp_path / "verify.onnx", "target.float16.weights")
-    assert raised.value.hint == "free some disk space, or give another --output"
+    assert raised.value.hint == "free some disk space, or give another --output (output=..)"
 
 
 @pytest.mark.sweep("a process each that imports torch; what a signal leaves is seen in this one in the first tier")

@@ -65,7 +65,12 @@ def test_the_program_says_what_it_is(both):
 
 @pytest.mark.parametrize(
     ("words", "hint"),
-    [(["generat"], "did you mean 'speccompile-native generate'?"), (["plan"], "see speccompile-native --help")],
+    [
+        (["generat"], "did you mean 'speccompile-native generate'?"),
+        (["version"], "did you mean 'speccompile-native --version'?"),
+        (["plan"], "did you mean 'speccompile plan'?"),
+        (["xyzzy"], "see speccompile-native --help"),
+    ],
 )
 def test_another_command_is_refused(both, words, hint):
     run = both.native(*words)
@@ -87,6 +92,7 @@ LINES = [
     ["generate", "a", "--promt", "x"],
     ["generate", "a", "--promt-fil=x"],
     ["generate", "a", "--xyzzy"],
+    ["generate", "a", "--max-length=8"],
     ["generate", "a", "-n"],
     ["generate", "a", "-p", "x", "-n"],
     ["generate", "a", "-p", "x", "-nx"],

@@ -193,7 +193,7 @@ def test_an_output_that_is_a_file_is_refused(tmp_path, enter):
     (tmp_path / "demo").write_text("x")
     with pytest.raises(BuildError, match=r"the output .*demo is a file, expected a folder") as caught:
         enter(tmp_path / "demo")
-    assert caught.value.hint == "give another --output"
+    assert caught.value.hint == "give another --output (output=..)"
     assert names(tmp_path) == ["demo"]
 
 

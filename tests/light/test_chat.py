@@ -94,7 +94,10 @@ def test_a_template_that_refuses_says_why():
     message = "the chat template does not take these messages: Roles must alternate: user/assistant/user/"
     with pytest.raises(PromptError, match=message) as caught:
         apply_chat_template(MISTRAL, messages, SPECIAL)
-    assert caught.value.hint == "change the messages, or leave --chat out"
+    assert caught.value.hint == "change the messages"
+    with pytest.raises(PromptError) as caught:
+        apply_chat_template(MISTRAL, messages, SPECIAL, instead="leave out --chat (chat=True)")
+    assert caught.value.hint == "change the messages, or leave out --chat (chat=True)"
 
 
 @pytest.mark.parametrize(

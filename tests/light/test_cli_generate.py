@@ -294,7 +294,7 @@ def test_prompt_files_that_are_refused(folder, run, tmp_path):
 def test_what_needs_a_tokenizer_is_refused(tmp_path, run):
     folder = write_toy_bundle(tmp_path / "toy", tokenizer=False)
     code, _, err = run(folder, "--prompt", "a")
-    assert (code, err.splitlines()[1]) == (2, "hint: give token ids (--token-ids 1,2,3)")
+    assert (code, err.splitlines()[1]) == (2, "hint: give token ids: --token-ids 1,2,3 ([1, 2, 3])")
     assert run(folder, "--token-ids", "1", "--stop", "a")[0] == 2
 
 

@@ -150,7 +150,7 @@ def test_too_little_is_noted_by_plan_and_refused_by_build(plan, make_recipe, mon
     code, _, err = command_line("build", recipe, "--output", output)
     assert code == 1
     assert err.startswith(f"error: not enough disk space in {tmp_path}: received 0.1 MB free, expected about ")
-    assert err.splitlines()[1] == "hint: free some disk space, or give an --output on another disk"
+    assert err.splitlines()[1] == "hint: free some disk space, or give an --output (output=..) on another disk"
     assert not output.exists()
 
 

@@ -22,7 +22,7 @@ from tests.light.serve_example import Running, chat_bundle, serving, status_over
 ROOT = Path(__file__).resolve().parents[2]
 
 SERVER = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from unittest.mock import patch
 from speccompile.bundle import open_bundle
@@ -34,6 +34,7 @@ gate, target = Path(sys.argv[1]), toy_engine.target
 def gated(tokens):
     while gate.exists():
         time.sleep(0.01)
+    time.sleep(float(os.environ.get("SLOW", "0")))
     return target(tokens)
 
 with (
@@ -136,7 +137,27 @@ def test_a_second_signal_does_not_wait(folder, gate):
             while listens(address):
                 time.sleep(0.05)
             running.send_signal(signal.SIGTERM)
-            assert ended(running)[0] == 0
+            code, talk = ended(running)
+    assert code == 0
+    assert "Traceback" not in talk
+    assert talk.splitlines()[-1] == "finishing what was asked; another signal ends at once"
+
+
+def test_a_second_signal_tells_clients_that_their_requests_are_not_finished(folder, gate):
+    """Let the model go on, slowly: the request ends after the round in progress."""
+    with process(gate, folder, "--port", 0, SLOW="0.2") as (running, address):
+        server = ready(address)
+        body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 60, "stream": True}
+        with server.asked("POST", "/v1/chat/completions", body) as response:
+            response.readline()
+            for _ in range(2):
+                running.send_signal(signal.SIGTERM)
+                time.sleep(0.3)
+            told = response.read()
+        code, talk = ended(running)
+    assert b"the server is closing and did not finish this request" in told
+    assert told.endswith(b"data: [DONE]\n\n")
+    assert (code, talk.splitlines()[-1]) == (0, "finishing what was asked; another signal ends at once")
 
 
 def test_it_listens_on_a_unix_socket_and_leaves_none_behind(folder, gate, tmp_path):
@@ -172,7 +193,8 @@ def test_keys_come_from_options_a_file_and_the_environment(folder, gate, tmp_pat
     (["nowhere"], 1, "nowhere"),
     (["BUNDLE", "--api-key", " "], 2, "received an empty API key, expected at least one character"),
     (["BUNDLE", "--api-key-file", "EMPTY"], 2, "found no key, expected one a line"),
-    (["BUNDLE", "--host", "203.0.113.1"], 2, "cannot listen on 203.0.113.1 port 8000"),
+    (["BUNDLE", "--host", "203.0.113.1"], 2, "cannot listen on 203.0.113.1 port 8000: Cannot assign requested address"),
+    (["BUNDLE", "--unix", "."], 2, "cannot listen on .: Address already in use"),
     (["BUNDLE", "--port", 0, "--engine", "none"], 2, "none"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_and_ends_it(folder, gate, tmp_path, arguments, code, words):

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -58,6 +60,31 @@ def test_wrong_input_ends_in_one_error_and_a_hint_before_any_work(command_line, 
     assert [line.partition(": ")[0] for line in err.splitlines()] == ["error", "hint", "help"]
     assert message in err
     assert sorted(tmp_path.rglob("*")) == left
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        ([], "interrupted; nothing was kept\n"),
+        (
+            ["plan.json"],
+            "the data and answers so far are kept, to go on with it: speccompile train recipe.yaml --resume\n",
+        ),
+        (["plan.json", "checkpoints/step-1"], "what the last checkpoint has is kept, to go on with it: speccompile"),
+    ],
+)
+def test_an_interrupt_says_what_is_kept(command_line, recipe, monkeypatch, left, said):
+    def interrupted(*_, **__):
+        for name in left:
+            Path("build/t-train", name).parent.mkdir(parents=True, exist_ok=True)
+            Path("build/t-train", name).write_text("{}")
+        raise KeyboardInterrupt
+
+    run = SimpleNamespace(Source=SimpleNamespace(of=lambda *_: None), run_training=interrupted)
+    monkeypatch.setitem(sys.modules, "speccompile.train.run", run)
+    code, out, err = command_line("train", "recipe.yaml")
+    assert (code, out) == (130, "")
+    assert said in err
 
 
 def test_plan_shows_the_training_before_there_is_a_drafter(command_line, recipe):

@@ -36,6 +36,15 @@ def test_what_differs_is_there_in_python() -> None:
     assert found >= commands_header.ADDED.keys()
 
 
+def test_words_of_other_programs_are_python_s() -> None:
+    found = dict(re.findall(r'^    \{"([\w-]+)", "([^"]+)"\},$', commands_header.render(), re.M))
+    assert found["--do-sample"] == "--temperature"
+    assert found["benchmark"] == "speccompile-native bench"
+    assert found["version"] == "speccompile-native --version"
+    assert found["quantize"] == found["build"] == "speccompile build"
+    assert not found.keys() & set(commands_header.NAMES)
+
+
 def test_a_difference_that_python_no_longer_has_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(commands_header.CHANGES, "inspect", {"no such words": ""})
     with pytest.raises(ValueError, match="help of inspect: found 0 times, expected once: 'no such words'"):

@@ -91,8 +91,8 @@ def test_no_engine_can_run(no_gpu):
     [
         (rtx("this", deferred="no GPU"), "it is not built yet: no GPU", FINISH),
         (rtx("this", "8.6"), "it is for compute capability 8.6, Fake GPU has 8.9", "add this capability to the recipe"),
-        (rtx("this", backend="xyzzy"), "this runtime has no backend 'xyzzy' on 'cuda'", "with --engine"),
-        (replace(CPU, name="this", provider="tpu"), "no backend 'onnxruntime' on 'tpu'", "with --engine"),
+        (rtx("this", backend="xyzzy"), "this runtime has no backend 'xyzzy' on 'cuda'", "--engine NAME (engine=NAME)"),
+        (replace(CPU, name="this", provider="tpu"), "no backend 'onnxruntime' on 'tpu'", "--engine NAME (engine=NAME)"),
     ],
 )  # fmt: skip
 def test_a_named_engine_that_cannot_run(cuda, entry, message, hint):

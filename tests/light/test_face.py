@@ -1,6 +1,7 @@
 """Names of the package: light to import, and what plan and build take and refuse."""
 
 import ast
+import asyncio
 import copy
 import pickle
 import re
@@ -67,6 +68,9 @@ def test_plan_takes_a_path_a_folder_or_a_mapping(make_recipe, tmp_path):
         ([3], {}, "received the recipe 3, expected a path or a mapping of keys"),
         ([{"name": "x"}], {}, r"recipe: target: received nothing"),
         ([{"name": "x", "target": {"model": "t"}, "cach": {}}], {}, "recipe: cach: received an unknown key"),
+        ([{"name": "x"}], {"overrides": {"cach.dtype": "x"}}, "overrides: cach: received an unknown key"),
+        ([{"name": "x"}], {"overrides": ["cach.dtype=x"]}, "--set cach: received an unknown key"),
+        ([{"name": "x"}], {"overrides": {"name.b": 1}}, "overrides: name.b: received the part 'b' below 'x'"),
         ([{"name": "x"}], {"overrides": "a=1"}, "received the overrides 'a=1', expected a mapping"),
         ([{"name": "x"}], {"overrides": {"name": object()}}, "overrides: name: received <object"),
     ],
@@ -98,6 +102,14 @@ WRONG = {
     "Bundle.open('x', engin='y')": "Bundle.open() .* 'engin'; did you mean 'engine'?",
     "bundle.generate('a', max_token=4)": "Bundle.generate() .* 'max_token'; did you mean 'max_new_tokens'?",
     "bundle.generate('a', wibble=4)": "Bundle.generate() .* 'wibble'; expected one of adapter, .*top_p, truncate",
+    "bundle.achat([], chat_template_kwarg={})": "Bundle.achat() .*; did you mean 'chat_template_kwargs'?",
+    "bundle.agenerate('a', max_token=4)": "Bundle.agenerate() .* 'max_token'; did you mean 'max_new_tokens'?",
+    "bundle.agenerate_batch(['a'], n=2)": "Bundle.agenerate_batch() .* 'n'; did you mean 'num_return_sequences'?",
+    "bundle.astream('a', stops='b')": "Bundle.astream() .* 'stops'; did you mean 'stop'?",
+    "bundle.astream_chat([], temprature=1)": "Bundle.astream_chat() .* 'temprature'; did you mean 'temperature'?",
+    "bundle.load_adapter('poet', folders='x')": "Bundle.load_adapter() .* 'folders'; did you mean 'folder'?",
+    "bundle.save_session('x', note={})": "Bundle.save_session() .* 'note'; did you mean 'notes'?",
+    "bundle.token_ids('a', chats=True)": "Bundle.token_ids() .* 'chats'; did you mean 'chat'?",
     "bundle.chat([], chat_template_kwarg={})": "Bundle.chat() .*; did you mean 'chat_template_kwargs'?",
     "bundle.serve(limit=8)": "Bundle.serve() .* 'limit'; did you mean 'limits'?",
     "bundle.serve().submit('a', prioritty=1)": "Service.submit() .* 'prioritty'; did you mean 'priority'?",
@@ -122,13 +134,18 @@ def test_an_unknown_keyword_is_an_error_of_the_public_name_with_the_nearest_one(
     names |= {name: getattr(speccompile, name) for name in ("Bundle", "GenerationOptions", "build", "load", "plan")}
     expected = re.escape(WRONG[call]).replace(r"\.\*", ".*")
     with pytest.raises(TypeError, match=f"^{expected}$"):
-        eval(call, names)
+        asyncio.run(eval(call, names))  # a twin says so when it is awaited
 
 
 MISSING = {
     "build()": "build() missing 1 required positional argument: 'recipe'",
     "plan(overrides={})": "plan() missing 1 required positional argument: 'recipe'",
     "load()": "Bundle.open() missing 1 required positional argument: 'folder'",
+    "bundle.chat()": "Bundle.chat() missing 1 required positional argument: 'messages'",
+    "bundle.achat()": "Bundle.achat() missing 1 required positional argument: 'messages'",
+    "bundle.astream_chat()": "Bundle.astream_chat() missing 1 required positional argument: 'messages'",
+    "bundle.load_kept()": "Bundle.load_kept() missing 1 required positional argument: 'path'",
+    "bundle.load_adapter('poet')": "Bundle.load_adapter() missing 1 required positional argument: 'folder'",
     "GenerationOptions(4)": "GenerationOptions() takes 1 positional argument but 2 were given",
 }
 """Calls -> the error's text."""
@@ -136,9 +153,38 @@ MISSING = {
 
 @pytest.mark.parametrize("call", MISSING)
 def test_python_s_own_errors_have_the_public_name(call):
+    from tests.light.serve_example import chat_bundle
+
     names = {name: getattr(speccompile, name) for name in ("GenerationOptions", "build", "load", "plan")}
+    names["bundle"] = chat_bundle()
     with pytest.raises(TypeError, match=f"^{re.escape(MISSING[call])}$"):
         eval(call, names)
+
+
+BACKQUOTED = re.compile(r"`[^`]*`")
+PYTHON = re.compile(r"\b\w+=[\w.']|Bundle\.|load_adapter|\[1, 2, 3\]")
+"""What a caller in Python would write."""
+COMMANDS_ALONE = ("runtime/adapters.py: --adapter ", "bundle/signature.py: --comment:")
+"""Messages about what a command was given."""
+
+
+def test_a_message_that_names_a_flag_names_the_keyword_as_well():
+    """Callers in Python, who write no flags, see the messages of the rooms that a bundle is opened and run by."""
+    package, found = Path(speccompile.__file__).parent, []
+    for path in sorted([*(package / "runtime").rglob("*.py"), *(package / "bundle").rglob("*.py")]):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        said = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}  # docstrings
+        parts = {id(part) for each in ast.walk(tree) if isinstance(each, ast.JoinedStr) for part in each.values}
+        for each in ast.walk(tree):
+            if id(each) in said | parts or not isinstance(each, ast.Constant | ast.JoinedStr):
+                continue
+            whole = each.values if isinstance(each, ast.JoinedStr) else [each]
+            text = "".join(str(part.value) for part in whole if isinstance(part, ast.Constant))
+            if re.search(r"(^|\W)--[a-z]", BACKQUOTED.sub("", text)):
+                found.append(f"{path.relative_to(package).as_posix()}: {text}")
+    assert len(found) > 9
+    wrong = [text for text in found if not PYTHON.search(text)]
+    assert [text for text in wrong if not text.startswith(COMMANDS_ALONE)] == []
 
 
 def test_a_misspelled_name_is_shown_with_the_nearest():

@@ -181,7 +181,7 @@ def test_a_disk_with_clearly_less_is_refused(room):
         BuildError, match=r"not enough disk space in .*: received 500 MB free, expected about 8\.0"
     ) as caught:
         check_resources(NEEDS, replace(room, disk=500 * 10**6))
-    assert caught.value.hint == "free some disk space, or give an --output on another disk"
+    assert caught.value.hint == "free some disk space, or give an --output (output=..) on another disk"
 
 
 def test_a_bundle_in_the_cache_is_told_the_variable_of_the_cache(room, monkeypatch, tmp_path):

@@ -265,4 +265,4 @@ def test_a_plugin_without_a_gpu_for_it(tmp_path, entry, plugin, monkeypatch):
     monkeypatch.setattr(ort, "register_execution_provider_library", lambda name, path: None)
     with pytest.raises(EngineError, match="NvTensorRTRTXExecutionProvider finds no GPU that it supports") as caught:
         OnnxRuntimeDeviceEngine(tmp_path, replace(entry, provider="nv_tensorrt_rtx"), FakeCuda().open())
-    assert caught.value.hint == "choose another engine of the bundle with --engine"
+    assert caught.value.hint == "choose another engine of the bundle: --engine NAME (engine=NAME)"

@@ -299,30 +299,6 @@ def test_what_is_read_is_not_written(refused, make_checkpoint, tmp_path):
     assert "which is read at train.loss.drop" in refused(several, loss={"drop": "new"})
 
 
-def test_a_work_folder_that_holds_something_else_is_refused(written, tmp_path):
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "notes.txt").write_text("mine")
-    with pytest.raises(SpeccompileError, match=r"--work: received .*a folder that holds something else") as caught:
-        plan_training(written(), tmp_path / "work")
-    assert caught.value.hint
-
-
-@pytest.mark.parametrize(("output", "work"), [("new", "new"), ("new", "new/work"), ("work/new", "work")])
-def test_the_work_is_not_replaced_with_what_is_left(written, output, work, tmp_path):
-    with pytest.raises(SpeccompileError, match=r"drafter\.model: received .*, expected two folders") as caught:
-        plan_training(written(f"drafter.model={output}"), tmp_path / work)
-    assert caught.value.hint
-
-
-def test_a_folder_that_cannot_be_made_is_refused(written, refused, tmp_path):
-    (tmp_path / "link").symlink_to("gone")
-    for name in ("docs/a.md/new", "link", "link/new"):
-        assert "where no folder can be" in refused(f"drafter.model={name}")
-    with pytest.raises(SpeccompileError, match=r"--work: received .*, a path below a file") as caught:
-        plan_training(written(), tmp_path / "docs/a.md/work")
-    assert caught.value.hint
-
-
 def test_col_bt_is_of_several_models(written, make_checkpoint, head, tmp_path):
     make_checkpoint(tmp_path / "first", hidden_size=16)
     recipe = written("drafter={kind: models, models: [first, second]}", loss={"drop": "first"})

@@ -242,7 +242,7 @@ def test_what_needs_a_tokenizer_says_so():
     bundle = toy_bundle()
     with pytest.raises(PromptError, match="this bundle has no tokenizer, and the prompt is a text") as caught:
         bundle.generate("text")
-    assert caught.value.hint == "give token ids (--token-ids 1,2,3)"
+    assert caught.value.hint == "give token ids: --token-ids 1,2,3 ([1, 2, 3])"
     with pytest.raises(PromptError, match="this bundle has no tokenizer: there is no text to stream"):
         bundle.stream(PROMPT)
     assert bundle.generate(PROMPT, max_new_tokens=2).text is None
@@ -281,7 +281,7 @@ def test_chat_without_a_template_is_refused(tmp_path):
     assert bundle.chat_template is None
     with pytest.raises(PromptError, match="this bundle's tokenizer has no chat template") as caught:
         bundle.generate("ab", chat=True)
-    assert caught.value.hint == "leave --chat out"
+    assert caught.value.hint == "leave out --chat (chat=True)"
 
 
 def test_a_graph_that_onnxruntime_does_not_take(tmp_path):

@@ -144,7 +144,7 @@ def test_one_warning_says_why_and_what_to_do(opened: Callable[..., Bundle], capl
     assert said.startswith(
         "engine onnxruntime-cpu is not exact on this processor, so speculation may change tokens: wi"
     )
-    assert said.endswith("\nhint: generate with --autoregressive where that matters")
+    assert said.endswith("\nhint: generate with --autoregressive (autoregressive=True) where that matters")
     caplog.clear()
     again = opened()  # what is known holds
     assert (again.engine.runs, again.exact, len(warnings(caplog))) == (PREPARED, False, 1)

@@ -95,6 +95,20 @@ def test_it_finishes_what_was_asked_when_it_is_told_to_end(native):
         assert "/ in a browser to talk to it" in talk
 
 
+def test_a_second_signal_does_not_wait_and_tells_clients(native):
+    """Ask for as many tokens as there is room for: both signals come before the last of them."""
+    with native() as (running, server):
+        body = {"prompt": "def", "max_tokens": 100, "stream": True, "ignore_eos": True}
+        with server.asked("POST", COMPLETIONS, body) as response:
+            assert response.readline().startswith(b"data: ")
+            running.send_signal(signal.SIGTERM)
+            running.send_signal(signal.SIGINT)
+            assert response.read().endswith(b"data: [DONE]\n\n")
+        _, talk = running.communicate(timeout=60)
+        assert running.returncode == 0
+        assert talk.splitlines()[-1] == "finishing what was asked; another signal ends at once"
+
+
 def test_connections_that_wait_end_at_once_when_it_is_told_to_end(native):
     """Idle ones, and those whose requests have not come whole."""
     with native("--grace", 0) as (running, server), ExitStack() as held:

@@ -156,7 +156,7 @@ def test_the_abi_and_the_command_require_it(
     make_keys(tmp_path / "key")
     key, libraries = tmp_path / "key.pub", {"library": native_library, "onnxruntime": onnxruntime_library}
     command = [native_build / "speccompile-native", "-q", "inspect", folder, "--require-signature", key]
-    with pytest.raises(NativeBundleError, match="--require-signature asks for one by key"):
+    with pytest.raises(NativeBundleError, match=r"--require-signature \(signed_by=..\) asks for one by key"):
         NativeBundle(folder, signed_by=key, **libraries)
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (refused.returncode, refused.stdout) == (1, "")

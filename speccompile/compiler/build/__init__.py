@@ -155,5 +155,6 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BuildError(
-            f"the graphs cannot be dumped to {folder}: {error.strerror}", hint="give another --dump-graphs"
+            f"the graphs cannot be dumped to {folder}: {error.strerror}",
+            hint="give another --dump-graphs (dump_graphs=..)",
         ) from error

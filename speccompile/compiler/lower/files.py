@@ -214,7 +214,8 @@ def save(model: ir.Model, path: Path, weights: str, *, in_place: bool = False, w
         if error.errno is not None:
             raise
         raise BuildError(
-            f"{weights} could not be written: {error}", hint="free some disk space, or give another --output"
+            f"{weights} could not be written: {error}",
+            hint="free some disk space, or give another --output (output=..)",
         ) from error
     if (path.parent / weights).stat().st_size == 0:
         (path.parent / weights).unlink()

@@ -24,7 +24,7 @@ constexpr std::string_view kComment = "untrusted comment: ", kTrusted = "trusted
 constexpr size_t kLongest = 8192;  // most bytes of a key or a signature
 constexpr const char* kMakeKeys = "`speccompile sign --new-key FILE` makes a pair of keys, as `minisign -G -W` does";
 constexpr const char* kGetSigned =
-    "open it without --require-signature if you trust where it is from, or get it from who signed it";
+    "open it without --require-signature (signed_by=..) if you trust where it is from, or get it from who signed it";
 
 // The lines of a file. Throws Error(kUsage).
 std::vector<std::string> read_lines(const std::string& path, const std::string& what, const char* hint) {
@@ -54,7 +54,7 @@ std::vector<std::string> read_signature(const std::string& path, const PublicKey
   try {
     return read_lines(path, "a signature", kGetSigned);
   } catch (const Error& error) {
-    throw Error(Kind::kBundle, error.message + "; --require-signature asks for one by key " + key.name(), kGetSigned);
+    throw Error(Kind::kBundle, error.message + "; --require-signature (signed_by=..) asks for one by key " + key.name(), kGetSigned);
   }
 }
 

@@ -9,6 +9,11 @@ namespace spc::cli {
 
 inline constexpr const char* kProgramName = "speccompile-native";
 
+// A word that this program does not have -> what to write instead.
+struct Elsewhere {
+  const char *word, *ours;
+};
+
 // Values of an option: kWhole is any whole number, kChoice one of the words of the metavar [word|word].
 enum class Takes { kFlag, kText, kPath, kWhole, kNumber, kChoice };
 
@@ -438,5 +443,46 @@ R"help(  Write down what is spoken in SOUND with BUNDLE, whose target is a Whisp
     speccompile-native transcribe build/whisper talk.wav --temperature 0,0.2,0.4,0.6,0.8,1
 )help",
     kTranscribeOptions, 22};
+
+inline constexpr Elsewhere kCommandsElsewhere[] = {
+    {"batch", "speccompile batch"},
+    {"benchmark", "speccompile-native bench"},
+    {"build", "speccompile build"},
+    {"cache", "speccompile cache"},
+    {"chat", "speccompile chat"},
+    {"compare", "speccompile compare"},
+    {"compile", "speccompile build"},
+    {"completion", "speccompile completion"},
+    {"convert", "speccompile build"},
+    {"doctor", "speccompile doctor"},
+    {"explain", "speccompile explain"},
+    {"export", "speccompile build"},
+    {"finish", "speccompile finish"},
+    {"help", "speccompile-native --help"},
+    {"index", "speccompile index"},
+    {"init", "speccompile init"},
+    {"ls", "speccompile cache"},
+    {"plan", "speccompile plan"},
+    {"predict", "speccompile predict"},
+    {"profile", "speccompile profile"},
+    {"prompt", "speccompile run"},
+    {"prove", "speccompile prove"},
+    {"pull", "speccompile run"},
+    {"quantize", "speccompile build"},
+    {"ray", "speccompile ray"},
+    {"run", "speccompile run"},
+    {"sign", "speccompile sign"},
+    {"train", "speccompile train"},
+    {"triton", "speccompile triton"},
+    {"tune", "speccompile tune"},
+    {"version", "speccompile-native --version"},
+};
+inline constexpr Elsewhere kOptionsElsewhere[] = {
+    {"--do-sample", "--temperature"},
+    {"--eos-token-id", "--stop-token-ids"},
+    {"--max-length", "--max-new-tokens"},
+    {"--n", "--num-return-sequences"},
+    {"--stop-strings", "--stop"},
+};
 
 }  // namespace spc::cli

@@ -29,9 +29,11 @@ const Subcommand& named(const std::string& name) {
     if (name == each.command.name) return each;
     known.push_back(each.command.name);
   }
-  const std::string nearest = close_match(name, known), program = kProgramName;
+  const std::string program = kProgramName, nearest = close_match(name, known);
+  std::string meant = elsewhere(kCommandsElsewhere, name);
+  if (meant.empty() && !nearest.empty()) meant = program + " " + nearest;
   throw Error(Kind::kUsage, "received the command '" + name + "', expected one of " + joined(known),
-              nearest.empty() ? "see " + program + " --help" : "did you mean '" + program + " " + nearest + "'?");
+              meant.empty() ? "see " + program + " --help" : "did you mean '" + meant + "'?");
 }
 
 void run_line(const std::vector<std::string>& words) {

@@ -30,7 +30,9 @@ std::string see(const std::string& path) { return "see " + path + " --help"; }
 [[noreturn]] void refuse_unknown(const Command& command, const std::string& name) {
   std::vector<std::string> known = {kHelp.name};
   for (const Option& each : command) known.push_back(each.name);
-  const std::string nearest = starts_with(name, "--") ? close_match(name, known) : "";
+  const std::string meant = elsewhere(kOptionsElsewhere, name);
+  const bool is_known = std::find(known.begin(), known.end(), meant) != known.end();
+  const std::string nearest = is_known ? meant : starts_with(name, "--") ? close_match(name, known) : "";
   throw Error(Kind::kUsage, "No such option " + python_repr(name) + ".",
               nearest.empty() ? see(path_of(command)) : "did you mean " + nearest + "?");
 }

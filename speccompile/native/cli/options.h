@@ -12,6 +12,14 @@
 
 namespace spc::cli {
 
+// Return what to write instead of a word of another program, "" for other words.
+template <size_t Size>
+std::string elsewhere(const Elsewhere (&table)[Size], std::string_view word) {
+  for (const Elsewhere& each : table)
+    if (word == each.word) return each.ours;
+  return "";
+}
+
 // Return what a command is called by: "speccompile-native generate".
 std::string path_of(const Command& command);
 

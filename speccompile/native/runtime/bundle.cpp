@@ -104,7 +104,7 @@ std::string Bundle::tokenizer_hash() const {
 
 namespace {
 
-constexpr const char *kNoTokenizer = "this bundle has no tokenizer, and the prompt is a text", *kGiveIds = "give token ids (--token-ids 1,2,3)";
+constexpr const char *kNoTokenizer = "this bundle has no tokenizer, and the prompt is a text", *kGiveIds = "give token ids: --token-ids 1,2,3 ([1, 2, 3])";
 
 }  // namespace
 

@@ -35,7 +35,7 @@ struct OpenOptions {
 
 // Hints for a prompt that is too long, where nothing truncates it, and where an option does.
 constexpr const char* kShorten = "shorten it, or build the bundle with a larger cache.max_length";
-constexpr const char* kTruncate = "shorten it, drop its first tokens (--truncate left), or build the bundle with a larger cache.max_length";
+constexpr const char* kTruncate = "shorten it, drop its first tokens with --truncate left (truncate='left'), or build the bundle with a larger cache.max_length";
 
 class Bundle {
  public:

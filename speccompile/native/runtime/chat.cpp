@@ -11,7 +11,7 @@
 namespace spc {
 namespace {
 
-constexpr const char* kRebuild = "build the bundle again";
+constexpr const char *kRebuild = "build the bundle again", *kWithoutChat = "leave out --chat (chat=True)";
 
 Json read(const std::string& path) {
   try {
@@ -57,7 +57,7 @@ const std::string& ChatTemplates::chosen(const Json& variables) const {
 }
 
 std::string ChatTemplates::apply(const Json::List& messages, bool add_generation_prompt, const Json& variables) const {
-  if (!has_templates()) throw Error(Kind::kPrompt, "this bundle's tokenizer has no chat template", "leave --chat out");
+  if (!has_templates()) throw Error(Kind::kPrompt, "this bundle's tokenizer has no chat template", kWithoutChat);
   const std::string& source = chosen(variables);
   try {
     jinja::Dict given;
@@ -71,7 +71,7 @@ std::string ChatTemplates::apply(const Json::List& messages, bool add_generation
     return jinja::render(source, given);
   } catch (const jinja::TemplateError& error) {
     const std::string line = error.line ? " (its line " + std::to_string(error.line) + ")" : "";
-    throw Error(Kind::kPrompt, "the chat template does not take these messages: " + error.message + line, "change the messages, or leave --chat out");
+    throw Error(Kind::kPrompt, "the chat template does not take these messages: " + error.message + line, std::string("change the messages, or ") + kWithoutChat);
   }
 }
 

@@ -65,7 +65,7 @@ std::pair<Options, Rows> Decoder::make_sequences(const Request& request, bool si
 }
 
 Rows Decoder::sequences_of(const Request& request, const std::vector<SourcePtr>& sources, const Options& options) const {
-  if (!request.stop.empty()) bundle->require_tokenizer("this bundle has no tokenizer, so no text to stop at", "leave --stop out");
+  if (!request.stop.empty()) bundle->require_tokenizer("this bundle has no tokenizer, so no text to stop at", "leave out --stop (stop=..)");
   if (!request.adapters.empty() && request.adapters.rbegin()->first >= request.prompts.size())
     throw Error(Kind::kUsage, "adapter: received one for prompt " + std::to_string(request.adapters.rbegin()->first + 1) + " of " + std::to_string(request.prompts.size()),
                 "the first prompt is 0; SPC_ALL is all");

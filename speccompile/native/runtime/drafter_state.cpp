@@ -13,7 +13,7 @@
 namespace spc {
 namespace {
 
-constexpr const char* kAnother = "give the file that this bundle wrote, or start from empty states (--reset)";
+constexpr const char* kAnother = "give the file that this bundle wrote, or start from empty states: --reset (Bundle.reset)";
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(Kind::kUsage, message, kAnother); }
 

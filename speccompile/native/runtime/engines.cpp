@@ -14,7 +14,7 @@ namespace spc {
 namespace {
 
 constexpr const char* kFinish = "run `speccompile finish` on the bundle, on the machine that is to run it";
-constexpr const char* kOther = "choose another engine of the bundle with --engine";
+constexpr const char* kOther = "choose another engine of the bundle: --engine NAME (engine=NAME)";
 
 // Throws Error(kEngine) saying why this machine cannot run an engine. Quick: none of its files is opened.
 void check_runnable(const Ort& library, const EngineEntry& entry) {

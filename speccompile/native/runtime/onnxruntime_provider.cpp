@@ -24,7 +24,7 @@ using Settings = std::vector<std::pair<const char*, const char*>>;
 
 constexpr const char* kCuda = "CUDAExecutionProvider";
 constexpr const char* kBuild = "build the bundle again with this speccompile";
-constexpr const char* kOther = "choose another engine of the bundle with --engine";
+constexpr const char* kOther = "choose another engine of the bundle: --engine NAME (engine=NAME)";
 
 // Names and values, as the C API takes them.
 std::pair<std::vector<const char*>, std::vector<const char*>> columns(const Settings& settings) {

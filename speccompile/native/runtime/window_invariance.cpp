@@ -190,7 +190,7 @@ bool parse(const Json& found, WindowInvariance& to) {
 void warn_of(const WindowInvariance& found, const std::string& engine) {
   if (found.exact()) return;
   // what is left to the library is so in every precision
-  const char* const hint = kernels_in_use() != kNoKernels ? "generate with --autoregressive where that matters"
+  const char* const hint = kernels_in_use() != kNoKernels ? "generate with --autoregressive (autoregressive=True) where that matters"
                                                           : "use the kernels: unset SPECCOMPILE_KERNELS";
   warn("engine " + engine + " is not exact on this processor, so speculation may change tokens: " + found.reason() + "\nhint: " + hint);
 }

@@ -9,7 +9,7 @@ from speccompile.runtime.devices.cuda import open_device
 from speccompile.runtime.devices.engine import Engine
 
 _FINISH = "run `speccompile finish` on the bundle, on the machine that is to run it"
-_OTHER = "choose another engine of the bundle with --engine"
+_OTHER = "choose another engine of the bundle: --engine NAME (engine=NAME)"
 
 
 def choose(manifest: Manifest, name: str | None) -> EngineEntry:

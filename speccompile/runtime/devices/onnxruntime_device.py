@@ -208,7 +208,8 @@ def _plugin_devices(provider: Provider) -> list[Any]:
     devices = [device for device in ort.get_ep_devices() if device.ep_name == provider.name][:1]
     if not devices:
         raise EngineError(
-            f"{provider.name} finds no GPU that it supports", hint="choose another engine of the bundle with --engine"
+            f"{provider.name} finds no GPU that it supports",
+            hint="choose another engine of the bundle: --engine NAME (engine=NAME)",
         )
     return devices
 

@@ -15,6 +15,7 @@ from speccompile.runtime.images.limits import IMAGE_CACHE
 from speccompile.runtime.images.prompts import marked, unused_mark
 from speccompile.runtime.images.reader import ImageReader, SeenPrompt, image_settings, images_per_prompt
 from speccompile.runtime.text.prompts import (
+    WITHOUT_CHAT,
     ChatTemplate,
     Prompt,
     conversation_token_ids,
@@ -82,5 +83,5 @@ def _as_message(prompt: str, pictures: Sequence[Any], vision: ImageReader, templ
     mark = unused_mark(prompt)
     own = marked(prompt, vision.settings.placeholders, mark)
     parts: Any = own if not pictures else [*({"type": "image"} for _ in pictures), {"type": "text", "text": own}]
-    written = templated([{"role": "user", "content": parts}], template, instead="leave --chat out")
+    written = templated([{"role": "user", "content": parts}], template, instead=WITHOUT_CHAT)
     return vision.prompt(written, pictures, special_tokens=False, mark=mark)

@@ -31,7 +31,7 @@ from speccompile.runtime.devices.engine import Array, Engine, numpy_dtype
 
 FORMAT = "speccompile.kept.1"
 
-_ANOTHER = "give the file that this bundle wrote, or start from empty states (--reset)"
+_ANOTHER = "give the file that this bundle wrote, or start from empty states: --reset (Bundle.reset)"
 
 
 class PersistentState:

@@ -29,6 +29,7 @@ _TEMPLATE_FAULTS = (
     MemoryError,
 )
 
+_BROKEN = "correct the tokenizer's chat template, and build the bundle again; or give a prompt without it"
 
 Templates = str | Mapping[str, str]
 """Chat template, or several by their names."""
@@ -77,14 +78,17 @@ def apply_chat_template(
     special_tokens: Mapping[str, str],
     add_generation_prompt: bool = True,
     variables: Mapping[str, Any] | None = None,
+    *,
+    instead: str = "",
 ) -> str:
     """Return the prompt for `messages` ({"role", "content"} each), special tokens included: encode it without adding
     any.
 
     special_tokens: name (bos_token, ..) -> text. add_generation_prompt: end where the model's answer begins. variables:
     further variables of the template, such as tools or enable_thinking; plain values, as in JSON; of named templates
-    `tool_use` is taken with tools, and any by its name as `chat_template`. Raise PromptError
-    when the template refuses the messages or accesses what no template may, EngineError without the jinja2 package.
+    `tool_use` is taken with tools, and any by its name as `chat_template`. instead: what to do without the template, as
+    a hint. Raise PromptError when the template refuses the messages or accesses what no template may, EngineError
+    without the jinja2 package.
     """
     given = {"tools": None, "documents": None} | dict(variables or {})
     given |= dict(special_tokens) | {"add_generation_prompt": add_generation_prompt}
@@ -104,7 +108,7 @@ def apply_chat_template(
         line, said = line_of(error), str(error) or type(error).__name__
         raise PromptError(
             f"the chat template does not take these messages: {said}{f' (its line {line})' if line else ''}",
-            hint="change the messages, or leave --chat out",
+            hint=f"change the messages{f', or {instead}' if instead else ''}",
         ) from error
 
 
@@ -115,20 +119,16 @@ def _compile(template: str) -> "Template":
     except ImportError:
         raise EngineError(
             "chat templates need the Python package jinja2, which is not installed",
-            hint="pip install jinja2, or leave --chat out",
+            hint="pip install jinja2",
         ) from None
     # transformers' tag around the assistant's text, for training masks; `with` makes it do nothing
     plain = re.sub(r"(\{%[-+]?\s*(?:end)?)generation(?=\s*[-+]?%\})", r"\1with", template)
     try:
         return _environment().from_string(plain)
     except TemplateSyntaxError as error:
-        raise PromptError(
-            f"the chat template is broken in line {error.lineno}: {error}", hint="leave --chat out"
-        ) from error
+        raise PromptError(f"the chat template is broken in line {error.lineno}: {error}", hint=_BROKEN) from error
     except (SyntaxError, *_TEMPLATE_FAULTS) as error:  # of the Python that jinja2 makes of it
-        raise PromptError(
-            f"the chat template is broken or nested too deep: {error}", hint="leave --chat out"
-        ) from error
+        raise PromptError(f"the chat template is broken or nested too deep: {error}", hint=_BROKEN) from error
 
 
 def _environment() -> "SandboxedEnvironment":

@@ -15,8 +15,13 @@ ChatTemplate = tuple[Templates, dict[str, str]]
 """A chat template, or several by name, and the special tokens that it may write."""
 
 SHORTEN = "shorten it, or build the bundle with a larger cache.max_length"
-TRUNCATE = "shorten it, drop its first tokens (--truncate left), or build the bundle with a larger cache.max_length"
+TRUNCATE = (
+    "shorten it, drop its first tokens with --truncate left (truncate='left'), or build the bundle with a larger "
+    "cache.max_length"
+)
 """Hints for a prompt that is too long, where nothing truncates it, and where an option does."""
+WITHOUT_CHAT = "leave out --chat (chat=True)"
+"""Hint for a text that a chat template does not take as a message."""
 
 _LARGEST = 1 << 32
 """Ids of tokenizers are smaller."""
@@ -35,7 +40,7 @@ def prompt_token_ids(
         return _integers(prompt)
     if chat:
         message = {"role": "user", "content": prompt}
-        return conversation_token_ids([message], text, template, instead="leave --chat out")
+        return conversation_token_ids([message], text, template, instead=WITHOUT_CHAT)
     ids = _tokenizer(text).encode(prompt)
     return ids if prompt else []  # a tokenizer may begin even an empty text with a token
 
@@ -50,8 +55,8 @@ def conversation_token_ids(
 ) -> list[int]:
     """Return the token ids of a conversation, up to where the model's answer begins.
 
-    messages: see `plain_messages`; variables: see `apply_chat_template`; instead: what to do without a template. Raise
-    PromptError.
+    messages: see `plain_messages`; variables: see `apply_chat_template`; instead: what to do without the template.
+    Raise PromptError.
     """
     tokenizer = _tokenizer(text)
     written = templated(plain_messages(messages), template, variables, instead=instead)
@@ -70,7 +75,7 @@ def templated(
             f"chat_template_kwargs: received {str(variables)[:_LONGEST]}, expected a mapping of names to values",
             hint='as in {"enable_thinking": False}',
         )
-    return apply_chat_template(template[0], messages, template[1], variables=variables)
+    return apply_chat_template(template[0], messages, template[1], variables=variables, instead=instead)
 
 
 def check_token_ids(
@@ -123,6 +128,7 @@ def _integers(prompt: Any) -> list[int]:
 def _tokenizer(text: Tokenizer | None) -> Tokenizer:
     if text is None:
         raise PromptError(
-            "this bundle has no tokenizer, and the prompt is a text", hint="give token ids (--token-ids 1,2,3)"
+            "this bundle has no tokenizer, and the prompt is a text",
+            hint="give token ids: --token-ids 1,2,3 ([1, 2, 3])",
         )
     return text

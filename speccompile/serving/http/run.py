@@ -5,6 +5,7 @@ import logging
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from speccompile.serving.http.model import ServedModel
 
 _LAST_SECONDS = 1
 """Seconds for connections that are still open when all requests have ended."""
+_LAST_WORDS = 0.5
+"""Seconds in which clients are told, at a second signal, that their requests were not finished."""
 _STACK = 16 * 2**20
 """Bytes of a thread's stack, more than that of the processes that try grammars first. The system's default varies."""
 
@@ -49,7 +52,8 @@ def listen(place: ListenAddress) -> tuple[socket.socket, str]:
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except (OSError, OverflowError) as error:
         where = place.unix or f"{place.host} port {place.port}"
-        raise UsageError(f"cannot listen on {where}: {error}", hint="choose another address or port") from error
+        reason = getattr(error, "strerror", None) or error  # without its number
+        raise UsageError(f"cannot listen on {where}: {reason}", hint="choose another address or port") from error
     host = f"[{place.host}]" if family == socket.AF_INET6 else place.host
     return found, f"http://{host}:{found.getsockname()[1]}"
 
@@ -92,7 +96,7 @@ def serve(
         announce()
         threading.Thread(target=open_model, name="speccompile-open", daemon=True).start()
 
-    server = _Server(config, begin, lambda: model.close(grace))
+    server = _Server(config, begin, model.close, grace)
     with _logs_on_stderr(access_log=access_log):
         server.run([listening])
     if failures:
@@ -115,11 +119,14 @@ def configure(
 
 class _Server(uvicorn.Server):
     """Server that begins once it handles signals, drains at the first one and then ends normally: uvicorn itself would
-    raise the signal again."""
+    raise the signal again. At the second one clients are told that their requests were not finished."""
 
-    def __init__(self, config: uvicorn.Config, begin: Callable[[], None], drain: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, begin: Callable[[], None], drain: Callable[[float], None], grace: float
+    ) -> None:
+        """drain: finishes the present requests for at most so many seconds, and ends the others."""
         super().__init__(config)
-        self._begin, self._drain = begin, drain
+        self._begin, self._drain, self._grace, self._signals = begin, drain, grace, 0
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -129,12 +136,25 @@ class _Server(uvicorn.Server):
             self._captured_signals.clear()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.should_exit:
+        self._signals += 1
+        if self._signals > 2:
             self.force_exit = True
-            return
-        super().handle_exit(sig, frame)  # first, because another signal may interrupt the next lines
-        threading.Thread(target=self._drain, name="speccompile-drain", daemon=True).start()
-        LOGGER.info("finishing what was asked; another signal ends at once")
+        elif self.should_exit:
+            threading.Thread(target=self._end, name="speccompile-end", daemon=True).start()
+        else:
+            super().handle_exit(sig, frame)  # first, because another signal may interrupt the next lines
+            threading.Thread(target=self._drain, args=[self._grace], name="speccompile-drain", daemon=True).start()
+            LOGGER.info("finishing what was asked; another signal ends at once")
+
+    def _end(self) -> None:
+        self._drain(0)
+        time.sleep(_LAST_WORDS)  # uvicorn ends earlier, with the last connection
+        self.force_exit = True
+
+
+def _is_no_ended_task(record: logging.LogRecord) -> bool:
+    """Return whether a record is none of a task that ended with the event loop, for a client that read no more."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 
 @contextmanager
@@ -142,6 +162,7 @@ def _logs_on_stderr(*, access_log: bool) -> Iterator[None]:
     """Send uvicorn's warnings to stderr inside a `with` block, and with access_log a line for each request."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    handler.addFilter(_is_no_ended_task)
     loggers = {"uvicorn.error": logging.WARNING, "uvicorn.access": logging.INFO}
     if not access_log:
         del loggers["uvicorn.access"]

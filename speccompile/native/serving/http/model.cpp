@@ -30,10 +30,10 @@ void ServedModel::fail(const std::string& message) {
   failure_ = message;
 }
 
-void ServedModel::drain() {
+void ServedModel::drain(bool cancels) {
   const std::lock_guard<std::mutex> held(mutex_);
   draining_ = true;
-  if (opened_) opened_->service.drain();
+  if (opened_) opened_->service.drain(cancels);
 }
 
 void ServedModel::close(double seconds) {

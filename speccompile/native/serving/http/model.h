@@ -36,8 +36,8 @@ class ServedModel {
   void serve(std::shared_ptr<const Bundle> bundle, const std::map<std::string, std::string>& adapters);
   // Say that it could not be opened.
   void fail(const std::string& message);
-  // Take no more requests; the present ones go on.
-  void drain();
+  // Take no more requests; the present ones go on, or are told that they are not finished.
+  void drain(bool cancels = false);
   // Finish the present requests for at most `seconds`, and end the rest.
   void close(double seconds);
 

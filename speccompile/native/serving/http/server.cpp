@@ -27,6 +27,7 @@ namespace {
 
 constexpr double kReserveSeconds = 2;  // for a connection of the reserve to begin its request, and for the headers
 constexpr double kLastSeconds = 1;     // for connections that are still open when all requests have ended
+constexpr useconds_t kLastWords = 500'000;  // until clients have read, after a second signal, that their requests are not finished
 constexpr double kLinger = 0.5;        // for what a refused client still sends: closed before, it might not see why
 constexpr size_t kStack = 2 << 20;     // of a thread: JSON is nested up to 500 deep
 
@@ -216,9 +217,11 @@ void serve(const std::shared_ptr<ServedModel>& model, Settings settings, Listeni
   accepting.join();
   listening.end();
   close(stop);
-  std::thread([signals] {  // a second signal does not wait
+  std::thread([signals, model] {  // a second signal does not wait
     int next = 0;
     sigwait(&signals, &next);
+    model->drain(true);
+    usleep(kLastWords);
     _exit(0);
   }).detach();
   if (!failure) log(Level::kInfo, "finishing what was asked; another signal ends at once");

@@ -23,8 +23,8 @@ class Service {
 
   // See `Scheduler::submit`.
   std::shared_ptr<ServedRequest> submit(const Request& asked, const Terms& terms) { return scheduler_.submit(asked, terms); }
-  // Take no more requests from now on; the present ones go on.
-  void drain() { scheduler_.drain(false); }
+  // Take no more requests from now on; the present ones go on, or end after the round in progress.
+  void drain(bool cancels = false) { scheduler_.drain(cancels); }
   // Take no more requests. With `drains`, finish the present ones first, for at most `seconds`. The rest end after the round in
   // progress, with the finish reason `cancelled`. Safe to call twice, from one thread at a time.
   void close(bool drains, std::optional<double> seconds = std::nullopt);
