@@ -285,22 +285,32 @@ def _attention(
     asked = _asked(current, module, key, attention_mask, by_distance=by_distance)
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     asked = replace(asked, scale=scale, softcap=float(softcap or 0.0), sinks=s_aux)
+    context = _attend_cached(current, module, query, key, value, asked)
+    current.layers[asked.source].n_attended += 1
+    return context.transpose(1, 2).contiguous(), None
+
+
+def _attend_cached(
+    current: CachedPass, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, asked: AttentionCall
+) -> Tensor:
+    """Attend to cached rows with queries [B, N, T, D] -> [B, N, T, E].
+
+    key, value: as the module passes them. They are the cache's own rows, heads made of latent rows (MLA), the values of
+    other heads (differential attention), or rows repeated for all heads of a group.
+    """
     rows = current.layers[asked.source]
     groups, times = rows.keys.shape[1], key.shape[1] // rows.keys.shape[1]
     if key is rows.keys and value is rows.values:
-        context = current.attend(query, asked)
-    elif is_latent(module, rows.keys, rows.values):
+        return current.attend(query, asked)
+    if is_latent(module, rows.keys, rows.values):
         latent_query, outwards = absorb_query(module, query)
-        context = current.attend(latent_query, replace(asked, is_latent=True)) @ outwards
-    elif key is rows.keys and value.shape == rows.values.shape:
+        return current.attend(latent_query, replace(asked, is_latent=True)) @ outwards
+    if key is rows.keys and value.shape == rows.values.shape:
         other = current.attend(query, replace(asked, shift=groups // 2))
-        context = of_half(current.attend(query, asked), other, rows.n_attended % 2)
-    elif times > 1 and value.shape[1] == times * rows.values.shape[1] == times * groups:
-        context = repeated_heads(current.attend(grouped_heads(query, groups, times), asked), groups, times)
-    else:
-        raise UnsupportedModelError(f"{type(module).__name__} changes keys or values between its cache and attention")
-    rows.n_attended += 1
-    return context.transpose(1, 2).contiguous(), None
+        return of_half(current.attend(query, asked), other, rows.n_attended % 2)
+    if times > 1 and value.shape[1] == times * rows.values.shape[1] == times * groups:
+        return repeated_heads(current.attend(grouped_heads(query, groups, times), asked), groups, times)
+    raise UnsupportedModelError(f"{type(module).__name__} changes keys or values between its cache and attention")
 
 
 def _asked(current: CachedPass, module: nn.Module, key: Tensor, tag: object, *, by_distance: bool) -> AttentionCall:
