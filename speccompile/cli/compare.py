@@ -162,7 +162,7 @@ def command(
         check_page(html)
     sampling = {name: options.pop(name) for name in NAMES}
     job = Comparison.read(
-        recipe, overrides, Options(**options, sampling=sampling, remember=not no_cache, drop=not keep_all)
+        recipe, overrides, Options(**options, sampling=sampling, use_build_cache=not no_cache, drop=not keep_all)
     )
     found = _measure(job, limit, pool, partial(_show, html=html, as_json=as_json))
     if not found.complete:

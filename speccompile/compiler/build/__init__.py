@@ -50,7 +50,7 @@ def build(
     prove: bool = True,
     dump_graphs: Path | None = None,
     reduce: bool = False,
-    remember: bool = True,
+    use_build_cache: bool = True,
     recipe: str | None = None,
     measure_pictures: bool = False,
 ) -> Path:
@@ -58,7 +58,7 @@ def build(
 
     prove=False skips the proof, and the bundle says so. dump_graphs: a folder for the neutral and lowered graphs.
     reduce: write the smallest graph that fails in the same way, for each that TensorRT refuses, to OUTPUT.reduced.
-    remember: use the build cache (see `build.cached_steps`). recipe: text of a recipe that was made for the build, kept
+    use_build_cache: see `build.cached_steps`. recipe: text of a recipe that was made for the build, kept
     in the bundle as recipe.yaml. measure_pictures: measure the quality behind pictures also without a proof, if the
     target sees. Raise PromptError for a prompt of the proof or a held-out text of a wrong length, before the work;
     ProofError, and keep nothing, when the bundle does not give the reference's tokens; CheckpointError
@@ -67,11 +67,11 @@ def build(
     _make_folder(dump_graphs)
     stages = open_plan(plan)
     deferred = check_builders(stages.engines)
-    steps = CachedSteps(FolderCache.named(BUILDS) if remember else None)
+    steps = CachedSteps(FolderCache.named(BUILDS) if use_build_cache else None)
     with settled_heap(), Interrupts() as interrupts, BundleWriter(output) as writer, ExitStack() as stack:
         checkpoints, folder = [stack.enter_context(each) for each in _checkpoints(plan)], writer.folder
         _write_texts(plan, folder)
-        build_writer(plan, folder, partial(build, prove=prove, remember=remember))
+        build_writer(plan, folder, partial(build, prove=prove, use_build_cache=use_build_cache))
         prefixes = prefix_token_ids(plan.prefixes, folder, plan.max_length)
         prompts = proof_prompts(stages.prompts, folder) if prove or is_calibrated(plan.engines) else []
         texts = quality_texts(stages.texts, folder, prompts) if prove else []
