@@ -13,23 +13,23 @@ NEW_TOKENS, REPEATS = 128, 7
 
 
 def describe_difference(speculative: list[int], autoregressive: list[int]) -> str | None:
-    """Return where two token lists part and what stands there; None when they are equal."""
-    place = first_difference(speculative, autoregressive)
-    if place is None:
+    """Return the first index at which two token lists differ, with both tokens; None if they are equal."""
+    index = first_difference(speculative, autoregressive)
+    if index is None:
         return None
-    left, right = ((*way[place : place + 1], None)[0] for way in (speculative, autoregressive))
-    return f"new token {place} is {left} speculatively and {right} autoregressively"
+    left, right = ((*mode[index : index + 1], None)[0] for mode in (speculative, autoregressive))
+    return f"new token {index} is {left} speculatively and {right} autoregressively"
 
 
 def render(speculative: list[Generation], autoregressive: list[Generation], difference: str | None) -> str:
-    """Return the comparison, one quantity a line. Speeds are medians over repeats that took turns."""
+    """Return the comparison, one quantity a line. Speeds are medians over repeats in which both modes took turns."""
 
     def row(title: str, form: str, values: tuple[float | None, float | None]) -> str:
         left, right = ("-" if value is None else format(value, form) for value in values)
         return f"{title:<16}{left:>14}{right:>16}"
 
-    ways, one = (speculative, autoregressive), (speculative[0], autoregressive[0])
-    speeds = [median(g.tokens_per_second for g in way) for way in ways]
+    modes, one = (speculative, autoregressive), (speculative[0], autoregressive[0])
+    speeds = [median(g.tokens_per_second for g in mode) for mode in modes]
     same = f"yes, all {len(one[0].token_ids)}" if difference is None else f"no: {difference}"
     return "\n".join(
         [

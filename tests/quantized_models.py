@@ -38,7 +38,7 @@ def quantize(folder: Path, method: str) -> dict[str, Tensor]:
         tensors, floats[key] = QUANTIZED[method](weight.float())
         stored |= {key.removesuffix("weight") + end: tensor.contiguous() for end, tensor in tensors.items()}
     save_file(stored, folder / "model.safetensors", {"format": "pt"})
-    _say(folder, CONFIGS[method])
+    _write_config(folder, CONFIGS[method])
     return floats
 
 
@@ -54,57 +54,57 @@ def pack_experts(folder: Path) -> None:
         else:
             stored[name] = weight
     save_file(stored, folder / "model.safetensors", {"format": "pt"})
-    _say(folder, {"quant_method": "mxfp4"})
+    _write_config(folder, {"quant_method": "mxfp4"})
 
 
-def _say(folder: Path, quantization: dict) -> None:
+def _write_config(folder: Path, quantization: dict) -> None:
     merge_json(folder / "config.json", {"quantization_config": quantization})
 
 
 def _grouped(weight: Tensor, *, symmetric: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return numbers int32 [N, K], scales float16 and zero points int32 [N, groups]; and what they stand for."""
+    """Return codes int32 [N, K], scales float16 and zero points int32 [N, groups]; and the dequantized weight."""
     blocks = weight.reshape(len(weight), -1, GROUP)
-    # The numbers reach beyond the weights: those that are quantized anew would get other scales.
+    # The codes' range is wider than the weights': quantizing them again would give other scales.
     low, high = 1.3 * blocks.amin(2).clamp(max=0), 1.3 * blocks.amax(2).clamp(min=0)
     scales = (torch.maximum(-low, high) / 7.5 if symmetric else (high - low) / 15).half()
     zeros = torch.full_like(low, 8) if symmetric else (-low / scales).round().clamp(0, 15)
-    numbers = (blocks / scales[..., None] + zeros[..., None]).round().clamp(0, 15)
-    meant = (numbers - zeros[..., None]) * scales[..., None].float()
-    return numbers.reshape(weight.shape).int(), scales, zeros.int(), meant.reshape(weight.shape)
+    codes = (blocks / scales[..., None] + zeros[..., None]).round().clamp(0, 15)
+    dequantized = (codes - zeros[..., None]) * scales[..., None].float()
+    return codes.reshape(weight.shape).int(), scales, zeros.int(), dequantized.reshape(weight.shape)
 
 
-def _packed(numbers: Tensor, order: tuple[int, ...] = tuple(range(8))) -> Tensor:
+def _packed(codes: Tensor, order: tuple[int, ...] = tuple(range(8))) -> Tensor:
     """Return int32 [.., n / 8] of [.., n], the lowest bits of a word first."""
-    eight = numbers.reshape(*numbers.shape[:-1], -1, 8)[..., list(order)].long()
-    words = sum(eight[..., place] << 4 * place for place in range(8))
+    eight = codes.reshape(*codes.shape[:-1], -1, 8)[..., list(order)].long()
+    words = sum(eight[..., index] << 4 * index for index in range(8))
     return torch.where(words >= 1 << 31, words - (1 << 32), words).int()
 
 
 def _gptq(weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-    numbers, scales, zeros, meant = _grouped(weight, symmetric=False)
+    codes, scales, zeros, dequantized = _grouped(weight, symmetric=False)
     less_one = _packed(zeros.T) - 0x11111111
-    return {"qweight": _packed(numbers).T, "qzeros": less_one, "scales": scales.T}, meant
+    return {"qweight": _packed(codes).T, "qzeros": less_one, "scales": scales.T}, dequantized
 
 
 def _awq(weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-    numbers, scales, zeros, meant = _grouped(weight, symmetric=False)
+    codes, scales, zeros, dequantized = _grouped(weight, symmetric=False)
     order = (0, 2, 4, 6, 1, 3, 5, 7)
-    return {"qweight": _packed(numbers.T, order), "qzeros": _packed(zeros.T, order), "scales": scales.T}, meant
+    return {"qweight": _packed(codes.T, order), "qzeros": _packed(zeros.T, order), "scales": scales.T}, dequantized
 
 
 def _compressed(weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-    numbers, scales, _, meant = _grouped(weight, symmetric=True)
+    codes, scales, _, dequantized = _grouped(weight, symmetric=True)
     shape = torch.tensor(weight.shape)
-    return {"weight_packed": _packed(numbers), "weight_scale": scales, "weight_shape": shape}, meant
+    return {"weight_packed": _packed(codes), "weight_scale": scales, "weight_shape": shape}, dequantized
 
 
 def _fp8(weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
     rows, columns = weight.shape
     blocks = weight.reshape(rows // 32, 32, columns // 32, 32)
     scales = blocks.abs().amax((1, 3)) / 448
-    numbers = (blocks / scales[:, None, :, None]).to(torch.float8_e4m3fn)
-    meant = (numbers.float() * scales[:, None, :, None]).reshape(weight.shape)
-    return {"weight": numbers.reshape(weight.shape), "weight_scale_inv": scales}, meant
+    codes = (blocks / scales[:, None, :, None]).to(torch.float8_e4m3fn)
+    dequantized = (codes.float() * scales[:, None, :, None]).reshape(weight.shape)
+    return {"weight": codes.reshape(weight.shape), "weight_scale_inv": scales}, dequantized
 
 
 QUANTIZED = {"gptq": _gptq, "awq": _awq, "compressed-tensors": _compressed, "fp8": _fp8}

@@ -60,7 +60,7 @@ def attempt(model_type: str, folder: Path, precisions: Sequence[str] = PRECISION
             "speccompile.recipe.decide.refuse_type"
         ):  # what is refused by name may have been mended in transformers
             plan = make_plan(load_recipe(folder))
-        build(plan, folder / "bundle", remember=False, prove=proven is None)
+        build(plan, folder / "bundle", use_build_cache=False, prove=proven is None)
     except ProofError as error:
         return Row(model_type, architecture, "wrong", str(error))
     except SpeccompileError as error:

@@ -32,15 +32,15 @@ def combinations() -> str:
 def drafters() -> str:
     """Yield kinds of drafters, the dialects that are read, and those in which `train` writes new ones."""
     lines = ["| `drafter.kind` | what drafts | checkpoints | trainable |", "|---|---|---|---|"]
-    for kind, family in DRAFTING_METHODS.items():
-        dialects = list(dict.fromkeys(dialect.name for dialect in family.dialects if not dialect.refused))
-        folder = "Hugging Face layout" if family.weights == OWN else ", ".join(dialects) or "-"
-        lines.append(_row((f"`{kind}`", family.summary, folder, trained(kind))))
+    for kind, method in DRAFTING_METHODS.items():
+        dialects = list(dict.fromkeys(dialect.name for dialect in method.dialects if not dialect.refused))
+        folder = "Hugging Face layout" if method.weights == OWN else ", ".join(dialects) or "-"
+        lines.append(_row((f"`{kind}`", method.summary, folder, trained(kind))))
     return "\n".join(lines)
 
 
 def trained(kind: str) -> str:
-    """Return what `speccompile train` leaves for a kind; of several models it trains one at a time."""
+    """Return what `speccompile train` exports for a kind; of several models it trains one at a time."""
     training = DRAFTING_METHODS["model" if kind == "models" else kind].training
     if training is None:
         return "-"
@@ -49,7 +49,7 @@ def trained(kind: str) -> str:
 
 def spellings() -> str:
     """Return what is understood instead of the names of kinds and precisions."""
-    kinds = {kind: family.aliases for kind, family in DRAFTING_METHODS.items() if family.aliases}
+    kinds = {kind: method.aliases for kind, method in DRAFTING_METHODS.items() if method.aliases}
     precisions: dict[str, list[str]] = {}
     for alias, name in ALIASES.items():
         precisions.setdefault(name, []).append(alias)

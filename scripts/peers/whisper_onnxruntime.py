@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-WORDS = {"float32": "fp32", "int8": "int8"}
+PRECISIONS = {"float32": "fp32", "int8": "int8"}
 
 
 def convert(folder: Path, precision: str, target: Path) -> None:
-    """Write the graphs of the Whisper in `folder`. The builder may fail behind them, where it copies a tokenizer."""
+    """Write the graphs of the Whisper in `folder`. The builder may fail after that, when it copies a tokenizer."""
     builder = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-m", str(folder), "-o", str(target)]
-    line = [*builder, "-p", WORDS[precision], "-e", "cpu", "-c", str(target.with_suffix(".cache"))]
+    line = [*builder, "-p", PRECISIONS[precision], "-e", "cpu", "-c", str(target.with_suffix(".cache"))]
     done = subprocess.run(line, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if not all((target / f"{name}.onnx").is_file() for name in ("encoder", "decoder")):
         raise SystemExit(f"onnxruntime-genai: no graphs of {folder}\n{done.stdout[-2000:]}")
@@ -27,7 +27,7 @@ def convert(folder: Path, precision: str, target: Path) -> None:
 
 def run(model: Path, prompt: list[int], never: int, count: int) -> dict[str, Any]:
     """Return the time of the first token, the speed of `count` greedy ones behind it, and the tokens, on one thread.
-    never: a token that is not written."""
+    never: a token that is never chosen."""
     import onnxruntime as ort
 
     settings = ort.SessionOptions()
@@ -35,30 +35,30 @@ def run(model: Path, prompt: list[int], never: int, count: int) -> dict[str, Any
     encoder, decoder = (ort.InferenceSession(model / f"{name}.onnx", settings) for name in ("encoder", "decoder"))
     inputs, outputs = ({each.name: each for each in side} for side in (decoder.get_inputs(), decoder.get_outputs()))
 
-    def decoded(seed: int, tokens: int) -> Iterator[int]:
-        heard = (np.random.default_rng(seed).normal(size=(1, 80, 3000)) * 0.3).astype(np.float32)
+    def decode(seed: int, tokens: int) -> Iterator[int]:
+        features = (np.random.default_rng(seed).normal(size=(1, 80, 3000)) * 0.3).astype(np.float32)
         names = [each.name for each in encoder.get_outputs()]
-        made = dict(zip(names, encoder.run_with_ort_values(names, {"audio_features": value(heard)}), strict=True))
-        cached = {name.replace("present", "past"): each for name, each in made.items() if "present" in name}
+        encoded = dict(zip(names, encoder.run_with_ort_values(names, {"audio_features": value(features)}), strict=True))
+        cached = {name.replace("present", "past"): each for name, each in encoded.items() if "present" in name}
         for name, each in inputs.items():
             if "_self_" in name:
                 cached[name] = value(np.zeros((1, each.shape[1], 0, each.shape[3]), np.float32))
-        given = prompt
+        ids = prompt
         for _ in range(tokens):
-            fed = {"input_ids": value(np.array([given], np.dtype(inputs["input_ids"].type[7:-1]))), **cached}
-            found = dict(zip(outputs, decoder.run_with_ort_values(list(outputs), fed), strict=True))
+            feed = {"input_ids": value(np.array([ids], np.dtype(inputs["input_ids"].type[7:-1]))), **cached}
+            found = dict(zip(outputs, decoder.run_with_ort_values(list(outputs), feed), strict=True))
             cached |= {name.replace("present", "past"): each for name, each in found.items() if "present" in name}
             logits = found["logits"].numpy()[0, -1].copy()
             logits[never] = -np.inf
-            given = [int(logits.argmax())]
-            yield given[0]
+            ids = [int(logits.argmax())]
+            yield ids[0]
 
     def value(array: Any) -> Any:
         return ort.OrtValue.ortvalue_from_numpy(array)
 
-    list(decoded(1, 4))
+    list(decode(1, 4))
     start, times, found = perf_counter(), [], []
-    for token in decoded(0, count):
+    for token in decode(0, count):
         times.append(perf_counter() - start)
         found.append(token)
     return {"first": times[0], "speed": (count - 1) / (times[-1] - times[0]), "tokens": found, "accepted": None}

@@ -6,8 +6,8 @@
     FOLDER/bin/python scripts/references/speculators_heads.py                  # exit code 1 where the logits differ
 
 Heads with random weights are saved by speculators and read as a recipe would. Its logits, of every step after every row
-of a random text, are compared with those of the family's reference, and of its module as the graph is made of it.
-The other way round, heads that `speccompile train` leaves are loaded by speculators, in the same environment:
+of a random text, are compared with those of the method's reference, and of its module as the graph is made of it.
+The other way round, heads that `speccompile train` exports are loaded by speculators, in the same environment:
 `FOLDER/bin/python -m pytest tests/train/test_speculators.py`.
 """
 

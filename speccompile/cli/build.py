@@ -53,14 +53,14 @@ def command(
     if is_model(recipe):
         built = build_model(
             built_as.request(recipe, sampling=False), output, overrides=overrides, prove=not skip_prove,
-            dump_graphs=dump_graphs, reduce=reduce, remember=not no_cache,
+            dump_graphs=dump_graphs, reduce=reduce, use_build_cache=not no_cache,
         )  # fmt: skip
         click.echo(built)
         return
     built_as.refuse_for_recipe(recipe)
     from speccompile.compiler.from_recipe import build
 
-    with keeping_steps(remember=not no_cache):
+    with keeping_steps(use_build_cache=not no_cache):
         built = build(
             recipe, output, overrides=overrides, prove=not skip_prove, dump_graphs=dump_graphs, reduce=reduce,
             cache=not no_cache,

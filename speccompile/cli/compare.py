@@ -1,5 +1,6 @@
 """`speccompile compare`."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,11 @@ from speccompile.errors import SpeccompileError
 from speccompile.progress import LOGGER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from speccompile.machine.executor import Executor
+    from speccompile.measure.compare.job import Comparison
+    from speccompile.measure.compare.limit import TimeLimit
     from speccompile.measure.compare.report import ComparisonReport
 
 PATH = click.Path(path_type=Path)
@@ -148,36 +153,45 @@ def command(
     from speccompile.extras import require
 
     require("compile", purpose="comparing")
-    from speccompile.cli.compare_live import live_table
     from speccompile.measure.bench import check_page
     from speccompile.measure.compare.job import Comparison, Options
     from speccompile.measure.compare.limit import TimeLimit
-    from speccompile.measure.compare.run import HERE, ComparisonInterrupted, run_comparison
 
     limit = TimeLimit.of_minutes(options["minutes"])
     if html is not None:
         check_page(html)
     sampling = {name: options.pop(name) for name in NAMES}
     job = Comparison.read(
-        recipe, overrides, Options(**options, sampling=sampling, remember=not no_cache, drop=not keep_all)
+        recipe, overrides, Options(**options, sampling=sampling, use_build_cache=not no_cache, drop=not keep_all)
     )
-    board = job.board(limit)
-    try:
-        with live_table(board):
-            found = run_comparison(job, pool=pool or HERE, board=board)
-    except KeyboardInterrupt as stop:
-        if isinstance(stop, ComparisonInterrupted) and stop.report is not None:
-            _show(stop.report, html, as_json=as_json)
-        raise Interrupted(
-            f"what was measured is kept in {job.store.folder}: the same command goes on from it"
-        ) from stop
-    _show(found, html, as_json=as_json)
+    found = _measure(job, limit, pool, partial(_show, html=html, as_json=as_json))
     if not found.complete:
         LOGGER.warning(
             "note: the time is up; the same command goes on from what is kept in %s, --minutes 0 until all is measured",
             job.store.folder,
         )
     _check(found)
+
+
+def _measure(
+    job: "Comparison", limit: "TimeLimit", pool: "Executor | None", show: "Callable[[ComparisonReport], None]"
+) -> "ComparisonReport":
+    """Measure all methods, and show the report: also the one so far if the user interrupts."""
+    from speccompile.cli.compare_live import live_table
+    from speccompile.measure.compare.run import HERE, ComparisonInterrupted, run_comparison
+
+    board = job.board(limit)
+    try:
+        with live_table(board):
+            found = run_comparison(job, pool=pool or HERE, board=board)
+    except KeyboardInterrupt as stop:
+        if isinstance(stop, ComparisonInterrupted) and stop.report is not None:
+            show(stop.report)
+        raise Interrupted(
+            f"what was measured is kept in {job.store.folder}: the same command goes on from it"
+        ) from stop
+    show(found)
+    return found
 
 
 def _show(found: "ComparisonReport", html: Path | None, *, as_json: bool) -> None:

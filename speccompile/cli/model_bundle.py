@@ -61,8 +61,8 @@ class ModelOptions:
     fast: bool = False
 
     def request(self, model: str, *, sampling: bool, images: bool = False) -> "ModelRequest":
-        """Return the request for a model. Raise UsageError for options that contradict each other, or for what is no
-        model."""
+        """Return the request for a model. Raise UsageError for options that contradict each other, and for a reference
+        that is no model."""
         from speccompile.recipe.model_request import ModelRequest
 
         for option, value in (("--drafter", self.drafter), ("--precision", self.precision)):
@@ -115,9 +115,10 @@ def open_model(
     prove: bool = True,
     images: Sequence[str] = (),
 ) -> "Iterator[Bundle]":
-    """Yield a bundle, open: that at `model`, or that of the model, which is built where the cache has none. images:
-    files of pictures, which that of a model then sees. Raise UsageError, PromptError for a file that is no picture, and
-    what building and opening raise."""
+    """Yield an open bundle: the one in the folder `model`, or that of a model, which is built if the cache has none.
+
+    images: files of pictures; a model's bundle is then built to see them. Raise UsageError, PromptError for a file that
+    is no picture, and the errors of building and opening."""
     from speccompile.bundle.reader import is_bundle
     from speccompile.extras import naming_extra
     from speccompile.runtime import Bundle
@@ -169,10 +170,10 @@ def _cached(request: "ModelRequest", *, prove: bool) -> Iterator[Path]:
 
 @contextmanager
 def _entered(opening: AbstractContextManager[T], cache: "FolderCache", request: "ModelRequest") -> Iterator[T]:
-    """Yield what a cache's entry yields. Raise UsageError for a cache whose folder cannot be used."""
-    with ExitStack() as held:
+    """Yield an entry of the cache. Raise UsageError for a cache whose folder cannot be used."""
+    with ExitStack() as stack:
         try:
-            entry = held.enter_context(opening)
+            entry = stack.enter_context(opening)
         except OSError as error:
             raise UsageError(
                 f"received the cache folder {cache.folder} ({error.strerror}), expected one that can be written, for "
@@ -192,10 +193,10 @@ def _key(request: "ModelRequest", *, prove: bool) -> dict[str, Any]:
     commits = [_commit(each) for each in references if not Path(each).expanduser().exists()]
     names = {"model": request.model, "drafter": request.drafter, "folder": request.folder}
     names |= {"tokenizer": request.tokenizer} if request.tokenizer else {}
-    asked = {key: name and path_text(name) for key, name in names.items()} | {"precision": request.precision}
-    where = {"sampling": request.sampling, "prove": prove}
-    where |= {"images": True} if request.images else {}
-    return asked | where | {"files": files, "commits": commits, "speccompile": __version__, "format": FORMAT}
+    options: dict[str, Any] = {key: name and path_text(name) for key, name in names.items()}
+    options |= {"precision": request.precision, "sampling": request.sampling, "prove": prove}
+    options |= {"images": True} if request.images else {}
+    return options | {"files": files, "commits": commits, "speccompile": __version__, "format": FORMAT}
 
 
 def _commit(reference: str) -> str:
@@ -218,8 +219,8 @@ def build_model(
     **settings: Any,
 ) -> Path:
     """Build the bundle of a model, with the recipe that was made for it inside, and return its folder. output: by
-    default build/NAME. overrides: of that recipe. for_text: prompts will be texts, so a
-    model without a tokenizer is refused before the work. settings: of `compiler.build.build`."""
+    default build/NAME. overrides: of that recipe. for_text: prompts will be texts, so a model
+    without a tokenizer is refused before the work. settings: of `compiler.build.build`."""
     from speccompile.compiler.from_recipe import build_plan
     from speccompile.recipe.model_recipe import make_model_recipe
 
@@ -234,23 +235,23 @@ def build_model(
     output = output or Path("build") / made.plan.name
     _log_estimate(made.plan)
     start = time.perf_counter()
-    with keeping_steps(remember=settings.get("remember", True)):
+    with keeping_steps(use_build_cache=settings.get("use_build_cache", True)):
         folder = build_plan(made.plan, output, prove=prove, notes=made.notes, recipe=made.text, **settings)
     LOGGER.info("built in %.0f s", time.perf_counter() - start)
     if prove:
-        _tell_loss(folder, made)
+        _log_quality(folder, made)
     return folder
 
 
 @contextmanager
-def keeping_steps(*, remember: bool) -> Iterator[None]:
-    """Say in an interrupted build what is kept of it. remember: whether it uses the build cache."""
+def keeping_steps(*, use_build_cache: bool) -> Iterator[None]:
+    """Say what is kept of an interrupted build."""
     from speccompile.bundle.cache import BUILDS, FolderCache
 
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        if not remember or not FolderCache.named(BUILDS).limit:
+        if not use_build_cache or not FolderCache.named(BUILDS).limit:
             raise
         words = "no bundle was written; steps that had ended are in the cache, where the next build finds them"
         raise Interrupted(words) from interrupt
@@ -267,16 +268,16 @@ def _log_estimate(plan: "Plan") -> None:
     LOGGER.info("building %s: about %s of disk and, on two fast cores, about %s", plan.name, disk, took)
 
 
-def _tell_loss(folder: Path, made: "ModelRecipe") -> None:
+def _log_quality(folder: Path, made: "ModelRecipe") -> None:
     """Log what a quantized precision costs, as the build has measured it."""
     from speccompile.bundle.reader import open_bundle
 
     quality = open_bundle(folder, verify=False).proof.get("quality")
-    word = made.plan.target.precision
-    if not quality or word not in ("int8", "int4", "stored"):
+    precision = made.plan.target.precision
+    if not quality or precision not in ("int8", "int4", "stored"):
         return
     for row in quality["engines"]:
         LOGGER.info(
             "precision %s: perplexity %.4g, %.4g in float32; the same best token in %.1f %% of %d places",
-            word, row["perplexity"], quality["perplexity"], 100 * row["same_argmax"], quality["kl_tokens"],
+            precision, row["perplexity"], quality["perplexity"], 100 * row["same_argmax"], quality["kl_tokens"],
         )  # fmt: skip

@@ -211,7 +211,7 @@ def build(
 
         pool = RayPool(memory=max(cell.memory for cell in cells))
         for cell, error in build_cells(
-            pool, recipe.resolve(), overrides, cells, prove=not skip_prove, remember=not no_cache
+            pool, recipe.resolve(), overrides, cells, prove=not skip_prove, use_build_cache=not no_cache
         ):
             if error is not None:
                 failed += 1

@@ -2,21 +2,25 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from speccompile.cli.adapter_option import ADAPTER
 from speccompile.cli.options import SIGNED_BY, THREADS, FloatRange
+from speccompile.cli.serve_options import (
+    connection_limits,
+    connection_options,
+    queue_options,
+    read_limits,
+    reading_options,
+    scheduler_limits,
+    session_folder,
+)
 from speccompile.errors import UsageError
 from speccompile.progress import LOGGER
 
-if TYPE_CHECKING:
-    from speccompile.serving.scheduler import Limits, SessionFolder
-
 PATH = click.Path(path_type=Path)
-POLICIES = ("fcfs", "priority")
-"""Values of `Limits.scheduling_policy`, which importing would take longer than the help may."""
 KEYS = "SPECCOMPILE_API_KEY"
 _KEY_FILE_BYTES = 1 << 20
 """Largest file of keys."""
@@ -36,66 +40,10 @@ _KEY_FILE_BYTES = 1 << 20
 @click.option("--threads", **THREADS)
 @click.option("--adapter", "adapters", **ADAPTER)
 @click.option("--autoregressive", is_flag=True, help="One token a round, for requests that do not ask for drafts.")
-@click.option("--waiting", metavar="N", type=click.IntRange(min=0), help="Requests that may wait; by default 64.")
-@click.option(
-    "--waiting-tokens", metavar="N", type=click.IntRange(min=0), help="Tokens of their prompts; by default 65536."
-)
-@click.option("--waiting-seconds", metavar="S", type=FloatRange(0, min_open=True), help="How long one may wait.")
-@click.option("--request-seconds", metavar="S", type=FloatRange(0, min_open=True), help="How long one may take in all.")
-@click.option("--sequences", metavar="N", type=click.IntRange(min=1), help="That one prompt may get; by default 16.")
-@click.option("--client-rows", metavar="N", type=click.IntRange(min=1), help="Batch slots that an API key may have.")
-@click.option(
-    "--scheduling-policy", "policy", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True,
-    help="Who is served next: who came first, or the lowest `priority` of a request, also instead of a running one.",
-)  # fmt: skip
-@click.option("--no-reuse", is_flag=True, help="Read every prompt anew, also what an earlier one began with.")
-@click.option(
-    "--sessions",
-    metavar="FOLDER",
-    type=PATH,
-    help="Keep texts in this folder: prompts that begin like one go on from there, also after a restart.",
-)
-@click.option(
-    "--sessions-limit-gb", "sessions_gb", metavar="GB", type=FloatRange(min=0, min_open=True),
-    help="Size of that folder in GB, by default 10; texts used least recently are removed.",
-)  # fmt: skip
+@queue_options
 @click.option("--body-bytes", type=click.IntRange(min=1), default=4 * 2**20, show_default=True, help="Of a request.")
-@click.option(
-    "--read-seconds", metavar="S", type=FloatRange(min=0, min_open=True), default=3.0, show_default=True,
-    help="Seconds of a processor that reading a request may take: its JSON, chat template, tokens and grammar.",
-)  # fmt: skip
-@click.option(
-    "--read-memory", metavar="MIB", type=click.IntRange(min=16), default=512, show_default=True,
-    help="Memory that it may take meanwhile, in MiB.",
-)  # fmt: skip
-@click.option(
-    "--grammar-bytes", metavar="N", type=click.IntRange(min=1), default=64 * 1024, show_default=True,
-    help="Of a JSON schema, regular expression, grammar or list of choices.",
-)  # fmt: skip
-@click.option(
-    "--header-bytes", metavar="N", type=click.IntRange(min=1024), default=32 * 1024, show_default=True,
-    help="Of a request's line and headers.",
-)  # fmt: skip
-@click.option(
-    "--headers", metavar="N", type=click.IntRange(min=1), default=100, show_default=True, help="Of a request."
-)
-@click.option(
-    "--header-seconds", metavar="S", type=FloatRange(min=0, min_open=True), default=10.0, show_default=True,
-    help="From a request's first byte until its headers must have come.",
-)  # fmt: skip
-@click.option(
-    "--body-seconds", metavar="S", type=FloatRange(min=0, min_open=True), default=60.0, show_default=True,
-    help="Until its body must have come, and for which a client may leave its answer unread.",
-)  # fmt: skip
-@click.option(
-    "--connections", metavar="N", type=click.IntRange(min=1),
-    help="At once; by default what the limit of open files (ulimit -n) has room for, at most 1024. A few more may ask "
-    "for /health and /metrics only.",
-)  # fmt: skip
-@click.option(
-    "--address-connections", metavar="N", type=click.IntRange(min=1),
-    help="Of one address; by default half of --connections. Behind a proxy, which has one address, give as many.",
-)  # fmt: skip
+@reading_options
+@connection_options
 @click.option(
     "--cors-origin",
     "origins",
@@ -132,15 +80,6 @@ def command(
     adapters: tuple[str, ...],
     autoregressive: bool,
     body_bytes: int,
-    read_seconds: float,
-    read_memory: int,
-    grammar_bytes: int,
-    header_bytes: int,
-    headers: int,
-    header_seconds: float,
-    body_seconds: float,
-    connections: int | None,
-    address_connections: int | None,
     origins: tuple[str, ...],
     image_hosts: tuple[str, ...],
     image_cache: int | None,
@@ -149,16 +88,7 @@ def command(
     access_log: bool,
     no_verify: bool,
     signed_by: Path | None,
-    waiting: int | None,
-    waiting_tokens: int | None,
-    waiting_seconds: float | None,
-    request_seconds: float | None,
-    sequences: int | None,
-    client_rows: int | None,
-    policy: str,
-    no_reuse: bool,
-    sessions: Path | None,
-    sessions_gb: float | None,
+    **options: Any,
 ) -> None:
     """Serve BUNDLE behind OpenAI's API. Needs the extra serve: pip install 'speccompile[serve]'.
 
@@ -198,32 +128,21 @@ def command(
     from speccompile.bundle.reader import open_bundle
     from speccompile.runtime.adapters import read_named
     from speccompile.serving.http.app import Settings
-    from speccompile.serving.http.connection_limits import ConnectionLimits
     from speccompile.serving.http.image_urls import ImageHosts
     from speccompile.serving.http.keys import Keys
     from speccompile.serving.http.model import ServedModel
-    from speccompile.serving.http.reading.limits import ReadLimits
     from speccompile.serving.http.run import ListenAddress, listen, serve
     from speccompile.serving.scheduler import check_served
 
     named = read_named(adapters)
     manifest = open_bundle(folder, verify=False).manifest  # refuse an invalid bundle before listening
     check_served(manifest)
-    limits = _limits(
-        requests=waiting, tokens=waiting_tokens, sequences=sequences, queue_seconds=waiting_seconds,
-        seconds=request_seconds, client_rows=client_rows, reuse=not no_reuse,
-        scheduling_policy=policy,
+    model = ServedModel(name or manifest.name, scheduler_limits(options), read_limits(options), session_folder(options))
+    settings = Settings(
+        Keys(api_keys(keys, key_file)), body_bytes, origins, speculative=not autoregressive, page=not no_page,
+        image_hosts=ImageHosts.of(image_hosts),
     )  # fmt: skip
-    read_limits = ReadLimits(read_seconds, read_memory, grammar_bytes)
-    kept = _session_folder(sessions, sessions_gb, reuse=not no_reuse)
-    model = ServedModel(name or manifest.name, limits, read_limits, kept)
-    found = Keys(api_keys(keys, key_file))
-    connection_limits = ConnectionLimits(
-        header_bytes, headers, header_seconds, body_seconds, connections=connections,
-        address_connections=address_connections,
-    )  # fmt: skip
-    settings = Settings(found, body_bytes, origins, speculative=not autoregressive, page=not no_page,
-                        image_hosts=ImageHosts.of(image_hosts))  # fmt: skip
+    connections = connection_limits(options)
     listening, address = listen(ListenAddress(host, port, unix))
 
     def load() -> None:
@@ -238,31 +157,11 @@ def command(
     try:
         serve(
             model, settings, listening, load, announce=lambda: click.echo(address), grace=grace, access_log=access_log,
-            limits=connection_limits,
+            limits=connections,
         )  # fmt: skip
     finally:
         if unix is not None:
             unix.unlink(missing_ok=True)
-
-
-def _session_folder(path: Path | None, limit: float | None, *, reuse: bool) -> "SessionFolder | None":
-    """Return the folder of sessions, which is made if it is not there. Raise UsageError if it cannot be used."""
-    from speccompile.serving.scheduler import SessionFolder
-
-    if path is None:
-        if limit is not None:
-            raise UsageError(f"--sessions-limit-gb {limit}: there is no folder to limit", hint="give --sessions FOLDER")
-        return None
-    if not reuse:
-        raise UsageError("received --sessions and --no-reuse, expected one of them", hint="leave out one of them")
-    return SessionFolder(path) if limit is None else SessionFolder(path, limit)
-
-
-def _limits(**given: Any) -> "Limits":
-    """Return the limits that are given; the others have the scheduler's defaults."""
-    from speccompile.serving.scheduler import Limits
-
-    return Limits(**{name: value for name, value in given.items() if value is not None})
 
 
 def _key_text(file: Path) -> str:

@@ -39,7 +39,7 @@ def command(
 ) -> None:
     """Train the drafter of RECIPE on the texts that its section `train` names.
 
-    RECIPE is a recipe.yaml or the folder that holds one. The drafter is left where `drafter.model` says, in a published
+    RECIPE is a recipe.yaml or the folder that holds one. The drafter is exported to `drafter.model`, in a published
     dialect, so that `speccompile build RECIPE` compiles it. `speccompile plan RECIPE` shows all that is decided, and
     what is refused is refused before any work. It needs the extra [train].
 
@@ -60,10 +60,10 @@ def command(
     The JSON object has the keys
       recipe    the file
       kind      of the drafter
-      output    the folder that was left
+      output    the folder of the exported drafter
       steps     how many were done
       seconds   that they took, without evaluation
-      best      {step, simulated, compiled}: the checkpoint that was left, and
+      best      {step, simulated, compiled}: the checkpoint that was exported, and
                 its new tokens a round, the bonus token included: over the
                 target's own text, and compiled and run (null where it was not)
       begun     the same of what was gone on from; null for a new drafter

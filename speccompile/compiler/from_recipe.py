@@ -59,7 +59,7 @@ def build(
     recipe, overrides: as for `plan`; a plan is built as it is. output: the bundle's folder, by default build/NAME; a
     bundle that lies there is replaced once the new one is complete. prove: compare the bundle's tokens with the
     reference's; without it the bundle says that it is not proven. dump_graphs: a folder for neutral and lowered graphs.
-    reduce: leave a minimal graph in OUTPUT.reduced for each that TensorRT refuses. cache: take steps from the build
+    reduce: write a minimal graph to OUTPUT.reduced for each that TensorRT refuses. cache: take steps from the build
     cache, and keep them there.
 
     Progress goes to the logger "speccompile", and the plan's notes as warnings. Raise, beside the errors of `plan`,
@@ -77,7 +77,7 @@ def build(
         decided = plan(recipe, overrides=overrides)
     folder = Path("build") / decided.name if output is None else folder_path("output", output)
     dump = None if dump_graphs is None else folder_path("dump_graphs", dump_graphs)
-    return build_plan(decided, folder, prove=prove, dump_graphs=dump, reduce=reduce, remember=cache)
+    return build_plan(decided, folder, prove=prove, dump_graphs=dump, reduce=reduce, use_build_cache=cache)
 
 
 def build_plan(plan: Plan, output: Path, *, notes: Sequence[str] | None = None, **settings: Any) -> Path:
@@ -94,8 +94,8 @@ def build_plan(plan: Plan, output: Path, *, notes: Sequence[str] | None = None, 
 
     check_output(output)
     read_json_object(plan.target.folder / TOKENIZER)  # a download that broke off is refused now, not after minutes
-    needs, room = estimate_resources(plan), find_resources(output)
-    check_resources(needs, room)
+    needs, available = estimate_resources(plan), find_resources(output)
+    check_resources(needs, available)
     for note in plan.notes if notes is None else notes:
         LOGGER.warning("note: %s", note)
     try:
@@ -106,9 +106,9 @@ def build_plan(plan: Plan, output: Path, *, notes: Sequence[str] | None = None, 
             import_module("speccompile.compiler.models.load").quiet_transformers()
             folder: Path = compiler.build(plan, output, **settings)  # which collects garbage again, imports apart
     except Exception as error:
-        if (told := with_estimate(error, needs, room)) is error:
+        if (explained := with_estimate(error, needs, available)) is error:
             raise
-        raise told from error
+        raise explained from error
     return folder
 
 

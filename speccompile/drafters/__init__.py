@@ -84,14 +84,14 @@ def _others() -> Iterator[ModuleType]:
     for point in entry_points(group=GROUP):
         try:
             folder = point.load()
-            family = folder.METHOD
+            method = folder.METHOD
         except Exception as error:  # noqa: BLE001 - whatever a stranger's module raises
-            family = error
-        if not isinstance(family, DraftingMethod):
+            method = error
+        if not isinstance(method, DraftingMethod):
             where = f"{point.dist.name}, " if point.dist else ""
             raise EngineError(
                 f"the drafting method '{point.name}' ({where}{point.value}) cannot be loaded: received "
-                f"{type(family).__name__}: {family}, expected a module whose METHOD is a DraftingMethod",
+                f"{type(method).__name__}: {method}, expected a module whose METHOD is a DraftingMethod",
                 hint="mend or uninstall that package",
             )
         yield folder
@@ -116,7 +116,7 @@ _FOLDER_OF = _registered([*_FOLDERS, *_others()])
 DRAFTING_METHODS: dict[str, DraftingMethod] = {kind: folder.METHOD for kind, folder in _FOLDER_OF.items()}
 """Kind -> its drafting method, in the order in which messages list them."""
 
-_CALLED = {name: kind for kind, family in DRAFTING_METHODS.items() for name in (kind, *family.aliases)}
+_CALLED = {name: kind for kind, method in DRAFTING_METHODS.items() for name in (kind, *method.aliases)}
 
 
 def folders_elsewhere() -> list[Path]:
@@ -141,15 +141,15 @@ DEFAULT_KIND, DEFAULT_TOKENS = prompt_lookup.METHOD.kind, 8
 """Name of the kind that drafts where a recipe names none, and its number of drafts. On the demo's prompts it accepts as
 much as suffix, 5.9 tokens a round, and drafts in a third of its time; with 4 drafts it is 3.8 tokens a round."""
 
-KINDS_WITH_WEIGHTS = tuple(kind for kind, family in DRAFTING_METHODS.items() if family.weights in (OWN, HEAD))
+KINDS_WITH_WEIGHTS = tuple(kind for kind, method in DRAFTING_METHODS.items() if method.weights in (OWN, HEAD))
 """Kinds whose drafters have separate weights."""
 KINDS_SHARING_TARGET_WEIGHTS = tuple(
-    kind for kind, family in DRAFTING_METHODS.items() if family.weights in (TARGET, MASKS)
+    kind for kind, method in DRAFTING_METHODS.items() if method.weights in (TARGET, MASKS)
 )
 """Kinds that draft with the target's weights, and so in its precision."""
-TARGET_SPECIFIC_KINDS = tuple(kind for kind, family in DRAFTING_METHODS.items() if family.weights in (HEAD, MASKS))
+TARGET_SPECIFIC_KINDS = tuple(kind for kind, method in DRAFTING_METHODS.items() if method.weights in (HEAD, MASKS))
 """Kinds whose checkpoints were made for one target."""
-KINDS_READING_TARGET_CACHE = tuple(kind for kind, family in DRAFTING_METHODS.items() if family.reads_target_cache)
+KINDS_READING_TARGET_CACHE = tuple(kind for kind, method in DRAFTING_METHODS.items() if method.reads_target_cache)
 """Kinds with trained weights that read the target's KV cache."""
 
 

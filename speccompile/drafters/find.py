@@ -58,23 +58,23 @@ def read_head(path: Path, request: HeadRequest) -> HeadPlan:
     """Return the head in a folder. Raise CheckpointError if it is not of `request.kind`, naming the kind found."""
     _refuse_gguf(path)
     folder = read_folder(path)
-    family = DRAFTING_METHODS[request.kind]
-    own = find_dialect(family.dialects, folder)
+    method = DRAFTING_METHODS[request.kind]
+    own = find_dialect(method.dialects, folder)
     if own is None or own[0].refused:
         other = find_head(folder)
-        if other is None and own is None and family.not_found_error is not None:
-            raise family.not_found_error(folder, request)
+        if other is None and own is None and method.not_found_error is not None:
+            raise method.not_found_error(folder, request)
         received = (
             f"a folder of drafter.kind {other[0]} (dialect {other[1].name}: {other[2]})" if other else _shown(folder)
         )
-        names = ", ".join(dict.fromkeys(dialect.name for dialect in family.dialects if not dialect.refused))
+        names = ", ".join(dict.fromkeys(dialect.name for dialect in method.dialects if not dialect.refused))
         raise CheckpointError(
             f"{path}: received {received}, expected a head of drafter.kind {request.kind} in one of its dialects "
             f"({names})",
             hint=f"set drafter.kind to {other[0]}, or to auto" if other else "check config.json and the tensors' names",
         )
-    assert family.read is not None, "families of heads read them"
-    return family.read(folder, request, *own)
+    assert method.read is not None, "methods with heads read them"
+    return method.read(folder, request, *own)
 
 
 def _shown(folder: HeadFolder) -> str:

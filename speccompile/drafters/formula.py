@@ -117,7 +117,7 @@ def following(fed: DrafterInputs, drafts: Sequence[int], embed: Callable[[Tensor
     return found
 
 
-def places_of(fed: DrafterInputs, count: int, layers: LayerShape) -> Tensor:
+def text_positions(fed: DrafterInputs, count: int, layers: LayerShape) -> Tensor:
     """Return the positions of the first `count` tokens, int64 [count], or [3, count] of layers with M-RoPE."""
     pictures = fed.pictures
     if pictures is None or pictures.positions is None or not layers.axes:

@@ -24,30 +24,30 @@ _DTYPE_KEYS = ("torch_dtype", "dtype")
 def save_head(
     head: HeadPlan,
     trained: Mapping[str, Tensor],
-    described: Callable[[dict[str, Any]], dict[str, Any]],
+    describe: Callable[[dict[str, Any]], dict[str, Any]],
     folder: Path,
     dtype: torch.dtype,
 ) -> None:
     """Write a new folder with all weights in one safetensors file. trained: tensors by normalised names, saved in
     `dtype` under their published names. Other tensors (vocabulary maps, copies of the target's embedding) keep their
-    values and dtypes. described: maps the original config, with its dtype keys set to `dtype`, to the saved one."""
+    values and dtypes. describe: maps the original config, with its dtype keys set to `dtype`, to the saved one."""
     folder.mkdir(parents=True)
     tensors = {
         head.tensors[name].name: tensor.detach().to("cpu", dtype).reshape(head.tensors[name].shape).contiguous()
         for name, tensor in trained.items()
     }
-    beside = {
+    others = {
         name: source
         for name, source in read_folder(head.folder).tensors.items()
         if name not in tensors and Path(source.file) in head.files
     }
-    tensors |= {name: tensor.clone() for name, tensor in read_sources(head.folder, beside).items()}
+    tensors |= {name: tensor.clone() for name, tensor in read_sources(head.folder, others).items()}
     for file in head.files:
         if file.suffix == ".json" and file.name not in (CONFIG, INDEX):
             (folder / file.name).write_bytes((head.folder / file).read_bytes())
     config = json.loads((head.folder / CONFIG).read_text())
-    said = {key: str(dtype).removeprefix("torch.") for key in _DTYPE_KEYS if key in config}
-    write_config(folder, described(config | said))
+    dtypes = {key: str(dtype).removeprefix("torch.") for key in _DTYPE_KEYS if key in config}
+    write_config(folder, describe(config | dtypes))
     save_file(tensors, folder / _weights_file(head), {"format": "pt"})
 
 

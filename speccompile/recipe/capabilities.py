@@ -81,8 +81,8 @@ PLANNED: SupportRow = {
 }
 
 DRAFTER_KEYS: SupportRow = {
-    kind: ("kind", *family.keys, *(("then", "gate") if family.weights not in (NOTHING, MASKS) else ()))
-    for kind, family in DRAFTING_METHODS.items()
+    kind: ("kind", *method.keys, *(("then", "gate") if method.weights not in (NOTHING, MASKS) else ()))
+    for kind, method in DRAFTING_METHODS.items()
 }
 """Keys of the section `drafter` that apply to each kind."""
 

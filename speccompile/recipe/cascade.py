@@ -21,11 +21,11 @@ from speccompile.recipe.schema import Drafter, Gate, Inner, Recipe, Tail
 from speccompile.tree import MOST_DEPTH, chain
 
 THEN, GATE, INNER = "drafter.then", "drafter.gate", "drafter.drafter"
-LOOKUP_KINDS = tuple(kind for kind, family in DRAFTING_METHODS.items() if family.looks_up)
+LOOKUP_KINDS = tuple(kind for kind, method in DRAFTING_METHODS.items() if method.looks_up)
 """Kinds that can look up in the text for another drafter."""
 GATES = (*LOOKUP_KINDS, RETRIEVAL)
 """Kinds that can replace a drafter's drafts in a round, from the graph or from the host."""
-HOST_LOOKUPS = {kind: family.elsewhere for kind, family in DRAFTING_METHODS.items() if family.elsewhere}
+HOST_LOOKUPS = {kind: method.elsewhere for kind, method in DRAFTING_METHODS.items() if method.elsewhere}
 """Kinds that users may expect in a cascade -> why this version does not support them."""
 TOKENS, NGRAM, MATCH, PASSES = 4, 3, 5, 3
 

@@ -26,8 +26,8 @@ TREES = {"chain": "a chain", "static": "a static tree", "dynamic": "a dynamic tr
 def _rows() -> tuple[SupportRow, ...]:
     """Return the rows of all drafting methods; equal rows of several methods become one."""
     kinds: dict[tuple[tuple[str, ...], ...], list[str]] = {}
-    for kind, family in DRAFTING_METHODS.items():
-        for row in family.rows:
+    for kind, method in DRAFTING_METHODS.items():
+        for row in method.rows:
             kinds.setdefault(tuple(row[name] for name in _ROW), []).append(kind)
     rows = [{"drafter": tuple(its)} | dict(zip(_ROW, row, strict=True)) for row, its in kinds.items()]
     order = list(ACCEPTANCE_METHODS)

@@ -105,7 +105,7 @@ def make_plan(recipe: Recipe) -> Plan:
 def _refuse_untrained(recipe: Recipe) -> None:
     if is_untrained(recipe):
         raise recipe.origin.refusal(
-            "drafter.model", "a folder that is not there yet", "the drafter that the section train leaves there",
+            "drafter.model", "a folder that is not there yet", "the drafter that the section train exports there",
             f"train it first: speccompile train {recipe.origin.path}",
         )  # fmt: skip
 

@@ -38,12 +38,12 @@ def decide_head(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> Drafte
         tree, tokens = decide_tree(Drafter(tokens=tokens), 1, origin)
         draft = replace(draft, tree=tree, tokens=tokens)
     if isinstance(written.tree, TreeMapping) and written.tree.kind is not None:
-        draft = replace(draft, tree=_of_the_best(draft, written.tree, head, origin))
+        draft = replace(draft, tree=_best_nodes_tree(draft, written.tree, head, origin))
     check_reach(draft, head.tokens, f"the head in {head.folder}", origin, is_chain=written.tree is None)
     return replace(draft, head=head)
 
 
-def _of_the_best(draft: DrafterPlan, written: TreeMapping, head: HeadPlan, origin: RecipeSource) -> TreePlan:
+def _best_nodes_tree(draft: DrafterPlan, written: TreeMapping, head: HeadPlan, origin: RecipeSource) -> TreePlan:
     """Return the plan of a tree of the best nodes, by default as deep as the head drafts. Raise RecipeError for more
     nodes than the tokens after one."""
     if draft.tokens > head.draft_vocabulary_size:

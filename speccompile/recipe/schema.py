@@ -217,7 +217,7 @@ class _Drafter(Section):
 if TYPE_CHECKING:
     Drafter = _Drafter
 else:  # adds the keys that only one kind has
-    _OWN = {name: each for family in DRAFTING_METHODS.values() for name, each in family.section.items()}
+    _OWN = {name: each for method in DRAFTING_METHODS.values() for name, each in method.section.items()}
     Drafter = create_model("Drafter", __base__=_Drafter, **_OWN)
 
 

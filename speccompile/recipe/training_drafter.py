@@ -139,7 +139,7 @@ def _new(request: TrainingRequest) -> InitialDrafter:
     origin, drafter = request.origin, request.recipe.drafter or Drafter()
     for name, hint in (("taps", "name them in train.taps"), ("switches", "remove drafter.switches")):
         if getattr(drafter, name) is not None:
-            expected = f"it only with train.begin: what a new {kind} is, the folder that is left says by itself"
+            expected = f"it only with train.begin: what a new {kind} is, the exported folder says by itself"
             raise origin.refusal(f"drafter.{name}", "a value", expected, hint)
     whole = read_json_object(target.folder / CONFIG) or {}
     config = text_config(whole, target.folder) or whole

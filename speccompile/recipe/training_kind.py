@@ -33,7 +33,7 @@ def trainable() -> list[str]:
     return [kind for kind in DRAFTING_METHODS if training_of(kind) is not None]
 
 
-SEVERAL = tuple(kind for kind, family in DRAFTING_METHODS.items() if family.trains_as)
+SEVERAL = tuple(kind for kind, method in DRAFTING_METHODS.items() if method.trains_as)
 """Kinds with several models, of which one is trained at a time."""
 
 

@@ -9,7 +9,7 @@ DEPTH_WEIGHTS = ("decay", "dpace")
 CONTEXTS = ("target", "drafter", "mixed")
 
 KINDS_WITH_OWN_TEXT = frozenset(
-    kind for kind, family in DRAFTING_METHODS.items() if family.training is not None and family.training.own_text
+    kind for kind, method in DRAFTING_METHODS.items() if method.training is not None and method.training.own_text
 )
 """Kinds that read tokens alone, and so can continue a prompt without the target."""
 

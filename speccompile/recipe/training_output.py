@@ -44,7 +44,7 @@ def check_output(output: Path, read: Mapping[str, Path | None], work: Path, orig
     if output.exists() and not (output.is_dir() and (is_training_output(output) or not any(output.iterdir()))):
         held = "a file" if output.is_file() else "a folder that holds something else"
         raise origin.refusal(
-            "drafter.model", f"{output}, {held}", f"a new folder, or one that {MADE_BY!r} left",
+            "drafter.model", f"{output}, {held}", f"a new folder, or one that {MADE_BY!r} exported",
             "remove it, or name another folder in drafter.model",
         )  # fmt: skip
 

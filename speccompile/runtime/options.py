@@ -26,16 +26,16 @@ NEW_TOKENS = 128
 """`max_new_tokens` by default."""
 
 
-def check_sequences(asked: object, prompts: int, manifest: Manifest | None) -> int:
+def check_sequences(value: object, prompts: int, manifest: Manifest | None) -> int:
     """Return `num_return_sequences`, checked. manifest: of the bundle that needs a batch slot for each sequence at
     once; None if they run in turn. Raise UsageError or PromptError if it is no count or the slots are too few."""
-    if not _is(Integral, asked) or asked < 1:  # type: ignore[operator]
+    if not _is(Integral, value) or value < 1:  # type: ignore[operator]
         raise UsageError(
-            f"num_return_sequences: received {asked!r}, expected a whole number from 1 on", hint="give 1 or more"
+            f"num_return_sequences: received {value!r}, expected a whole number from 1 on", hint="give 1 or more"
         )
     if not prompts:
         raise PromptError("received no prompts, expected at least one", hint="write [prompt]")
-    count = int(asked)  # type: ignore[call-overload]
+    count = int(value)  # type: ignore[call-overload]
     if manifest is not None and not 1 <= prompts * count <= manifest.batch_size:
         each = f" with {count} sequences each" if count > 1 else ""
         raise PromptError(
@@ -58,29 +58,29 @@ def check_single(num_return_sequences: object) -> None:
         )
 
 
-def check_prompts(asked: object) -> None:
+def check_prompts(value: object) -> None:
     """Raise UsageError unless this is a sequence that may hold prompts."""
-    if not isinstance(asked, _SEQUENCES) or isinstance(asked, str):
+    if not isinstance(value, _SEQUENCES) or isinstance(value, str):
         raise UsageError(
-            f"received the prompts {str(asked)[:80]!r}, expected a list of them", hint="write [prompt], or use generate"
+            f"received the prompts {str(value)[:80]!r}, expected a list of them", hint="write [prompt], or use generate"
         )
 
 
-def check_threads(asked: object) -> None:
+def check_threads(value: object) -> None:
     """Raise UsageError unless this is a number of threads, or None."""
-    if asked is not None and (not _is(Integral, asked) or asked < 1):  # type: ignore[operator]
-        raise UsageError(f"threads: received {asked!r}, expected at least 1", hint="leave it out for one each core")
-    if asked is not None and asked > MOST_THREADS:  # type: ignore[operator]
+    if value is not None and (not _is(Integral, value) or value < 1):  # type: ignore[operator]
+        raise UsageError(f"threads: received {value!r}, expected at least 1", hint="leave it out for one each core")
+    if value is not None and value > MOST_THREADS:  # type: ignore[operator]
         raise UsageError(
-            f"threads: received {asked!r}, expected at most {MOST_THREADS}", hint="leave it out for one each core"
+            f"threads: received {value!r}, expected at most {MOST_THREADS}", hint="leave it out for one each core"
         )
 
 
-def check_image_cache(asked: object) -> None:
+def check_image_cache(value: object) -> None:
     """Raise UsageError unless this is a number of MiB, or None."""
-    if asked is not None and (not _is(Integral, asked) or asked < 0):  # type: ignore[operator]
+    if value is not None and (not _is(Integral, value) or value < 0):  # type: ignore[operator]
         raise UsageError(
-            f"image_cache: received {asked!r}, expected a number of MiB from 0 on",
+            f"image_cache: received {value!r}, expected a number of MiB from 0 on",
             hint="leave it out for 256",
         )
 
@@ -108,18 +108,18 @@ def check_flags(asked: Iterable[tuple[str, object]]) -> None:
             raise UsageError(f"{name}: received {value!r}, expected True or False", hint="give one of them")
 
 
-def check_truncate(asked: object) -> bool:
+def check_truncate(value: object) -> bool:
     """Return whether prompts are truncated. Raise UsageError for a value that is neither "left" nor None."""
-    if asked is not None and asked != "left":
-        raise UsageError(f"truncate: received {asked!r}, expected 'left' or None", hint="left drops the first tokens")
-    return asked is not None
+    if value is not None and value != "left":
+        raise UsageError(f"truncate: received {value!r}, expected 'left' or None", hint="left drops the first tokens")
+    return value is not None
 
 
-def check_stop(asked: Any) -> tuple[str, ...]:
+def check_stop(value: Any) -> tuple[str, ...]:
     """Return the texts of `stop`, one or several. Raise UsageError for other things."""
-    if asked == ():
+    if value == ():
         return ()
-    texts = _several(asked)
+    texts = _several(value)
     wrong = [text for text in texts if not isinstance(text, str)]
     if wrong:
         raise UsageError(
@@ -128,17 +128,17 @@ def check_stop(asked: Any) -> tuple[str, ...]:
     return texts
 
 
-def _several(asked: Any) -> tuple[Any, ...]:
+def _several(value: Any) -> tuple[Any, ...]:
     """Return the parts of a list and the like; a text, bytes or a mapping is one value."""
-    one = isinstance(asked, str | bytes | bytearray | Mapping) or not isinstance(asked, Iterable)
-    return (asked,) if one else tuple(asked)
+    one = isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable)
+    return (value,) if one else tuple(value)
 
 
-def check_new_tokens(asked: object) -> int:
+def check_new_tokens(value: object) -> int:
     """Return `max_new_tokens`, checked. Raise UsageError if it is no count."""
-    if not _is(Integral, asked) or asked < 1:  # type: ignore[operator]
-        raise UsageError(f"max_new_tokens is {asked!r}: expected at least 1", hint="give a whole number")
-    return int(asked)  # type: ignore[call-overload,no-any-return]
+    if not _is(Integral, value) or value < 1:  # type: ignore[operator]
+        raise UsageError(f"max_new_tokens is {value!r}: expected at least 1", hint="give a whole number")
+    return int(value)  # type: ignore[call-overload,no-any-return]
 
 
 def resolve_stop_token_ids(stop_token_ids: Any, ignore_eos: bool, manifest: Manifest) -> frozenset[int]:
@@ -154,14 +154,14 @@ def resolve_stop_token_ids(stop_token_ids: Any, ignore_eos: bool, manifest: Mani
     return frozenset(map(int, asked)) | frozenset(() if ignore_eos else manifest.eos_token_ids)
 
 
-def check_top_logprobs(asked: Any, manifest: Manifest) -> int:
+def check_top_logprobs(value: Any, manifest: Manifest) -> int:
     """Return `top_logprobs`, checked. Raise UsageError if it is no count, or larger than the vocabulary."""
-    if not _is(Integral, asked) or not 0 <= asked <= manifest.vocabulary_size:
+    if not _is(Integral, value) or not 0 <= value <= manifest.vocabulary_size:
         raise UsageError(
-            f"top_logprobs: received {asked!r}, expected a whole number from 0 to {manifest.vocabulary_size}",
+            f"top_logprobs: received {value!r}, expected a whole number from 0 to {manifest.vocabulary_size}",
             hint="0 keeps none",
         )
-    return int(asked)
+    return int(value)
 
 
 def row_samplings(
@@ -195,36 +195,36 @@ def fresh_seed() -> int:
     return secrets.randbits(53)
 
 
-def logit_biases(asked: Any, prompts: int, vocabulary: int) -> list[tuple[tuple[int, float], ...]]:
+def logit_biases(value: Any, prompts: int, vocabulary: int) -> list[tuple[tuple[int, float], ...]]:
     """Return each prompt's biases, in the order of their tokens and without those of 0. Raise UsageError for wrong
     ones."""
-    if asked is None or isinstance(asked, Mapping):
-        return [_biases(LOGIT_BIAS, asked, vocabulary)] * prompts
-    if not isinstance(asked, list | tuple):
-        raise _wrong_bias(LOGIT_BIAS, asked, "a mapping of token ids to numbers, or one for each prompt")
-    if len(asked) != prompts:
+    if value is None or isinstance(value, Mapping):
+        return [_biases(LOGIT_BIAS, value, vocabulary)] * prompts
+    if not isinstance(value, list | tuple):
+        raise _wrong_bias(LOGIT_BIAS, value, "a mapping of token ids to numbers, or one for each prompt")
+    if len(value) != prompts:
         raise UsageError(
-            f"{LOGIT_BIAS}: received {len(asked)} values, expected one, or one for each of {prompts} prompts",
+            f"{LOGIT_BIAS}: received {len(value)} values, expected one, or one for each of {prompts} prompts",
             hint="give a single value for all prompts",
         )
-    return [_biases(f"{LOGIT_BIAS} of prompt {number}", each, vocabulary) for number, each in enumerate(asked, 1)]
+    return [_biases(f"{LOGIT_BIAS} of prompt {number}", each, vocabulary) for number, each in enumerate(value, 1)]
 
 
-def _biases(where: str, asked: Any, vocabulary: int) -> tuple[tuple[int, float], ...]:
-    if asked is None:
+def _biases(where: str, value: Any, vocabulary: int) -> tuple[tuple[int, float], ...]:
+    if value is None:
         return ()
-    if not isinstance(asked, Mapping):
-        raise _wrong_bias(where, asked, "a mapping of token ids to numbers")
-    if len(asked) > MOST_BIASES:
-        raise _wrong_bias(where, f"{len(asked)} tokens", f"at most {MOST_BIASES}")
-    for token, bias in asked.items():
+    if not isinstance(value, Mapping):
+        raise _wrong_bias(where, value, "a mapping of token ids to numbers")
+    if len(value) > MOST_BIASES:
+        raise _wrong_bias(where, f"{len(value)} tokens", f"at most {MOST_BIASES}")
+    for token, bias in value.items():
         if not (_is(Integral, token) and 0 <= token < vocabulary):
             raise _wrong_bias(where, repr(token), f"token ids from 0 to {vocabulary - 1}")
         if not (_is(Real, bias) and -LARGEST_BIAS <= bias <= LARGEST_BIAS):
             raise _wrong_bias(
                 f"{where} of token {token}", repr(bias), f"a number from -{LARGEST_BIAS} to {LARGEST_BIAS}"
             )
-    return tuple(sorted((int(token), float(bias)) for token, bias in asked.items() if bias))
+    return tuple(sorted((int(token), float(bias)) for token, bias in value.items() if bias))
 
 
 def _wrong_bias(where: str, received: object, expected: str) -> UsageError:

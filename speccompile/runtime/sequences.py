@@ -29,7 +29,7 @@ _FLAGS, _SAMPLING = attrgetter(*FLAGS), attrgetter(*SAMPLING_OPTIONS)
 
 def make_sequences(
     prompts: Sequence[list[int]],
-    asked: GenerationOptions,
+    options: GenerationOptions,
     manifest: Manifest,
     text: Tokenizer | None,
     grammars: GrammarCompiler,
@@ -38,26 +38,30 @@ def make_sequences(
 ) -> list[SequenceState]:
     """Return the sequences of all prompts, those of the first prompt first. side_by_side: whether all of them need a
     batch slot of the bundle at once. Raise UsageError for a wrong option, PromptError for too many sequences."""
-    sequences = check_sequences(asked.num_return_sequences, len(prompts), manifest if side_by_side else None)
+    sequences = check_sequences(options.num_return_sequences, len(prompts), manifest if side_by_side else None)
     samplings = row_samplings(
-        manifest, len(prompts), sequences, dict(zip(SAMPLING_OPTIONS, _SAMPLING(asked), strict=True)), asked.logit_bias
+        manifest,
+        len(prompts),
+        sequences,
+        dict(zip(SAMPLING_OPTIONS, _SAMPLING(options), strict=True)),
+        options.logit_bias,
     )
-    check_flags(zip(FLAGS, _FLAGS(asked), strict=True))
-    stop, top = check_stop(asked.stop), check_top_logprobs(asked.top_logprobs, manifest)
+    check_flags(zip(FLAGS, _FLAGS(options), strict=True))
+    stop, top = check_stop(options.stop), check_top_logprobs(options.top_logprobs, manifest)
     if stop and text is None:
         raise PromptError("this bundle has no tokenizer, so no text to stop at", hint="leave out --stop (stop=..)")
-    ends = resolve_stop_token_ids(asked.stop_token_ids, asked.ignore_eos, manifest)
-    room = (check_new_tokens(asked.max_new_tokens), manifest.max_length, ends)
-    imposed = [each for each in grammars.per_prompt(asked.constraint, len(prompts)) for _ in range(sequences)]
+    ends = resolve_stop_token_ids(options.stop_token_ids, options.ignore_eos, manifest)
+    room = (check_new_tokens(options.max_new_tokens), manifest.max_length, ends)
+    imposed = [each for each in grammars.per_prompt(options.constraint, len(prompts)) for _ in range(sequences)]
     dropped = [0] * len(prompts)
-    if check_truncate(asked.truncate):
+    if check_truncate(options.truncate):
         prompts, dropped = truncate_left(prompts, max(1, manifest.max_length - room[0]))
     all_ids = [ids for ids in prompts for _ in range(sequences)]
     all_dropped = [count for count in dropped for _ in range(sequences)]
     rows = []
     for ids, count, sampling, constraint in zip(all_ids, all_dropped, samplings, imposed, strict=True):
         stream = None if text is None else IncrementalDetokenizer(text, ids, stop)
-        rows.append(SequenceState(ids, *room, stream, sampling, asked.logprobs, top, constraint))
+        rows.append(SequenceState(ids, *room, stream, sampling, options.logprobs, top, constraint))
         rows[-1].truncated_tokens = count
     return rows
 

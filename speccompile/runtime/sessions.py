@@ -34,14 +34,14 @@ _TARGET = f"{COMPONENTS[0]}."
 _ANOTHER = "give another file"
 
 
-def check_session(asked: object, sequences: int, *, side_by_side: bool) -> Path | None:
+def check_session(value: object, sequences: int, *, side_by_side: bool) -> Path | None:
     """Return the file of a session, or None. side_by_side: whether the call runs by itself, in no service. Raise
     UsageError, before any work, for another value, several sequences, and a file that could not be written."""
-    if asked is None:
+    if value is None:
         return None
-    if not isinstance(asked, str | Path) or not str(asked):
-        raise UsageError(f"session: received {asked!r}, expected the path of a file", hint="leave it out for none")
-    path = Path(asked)
+    if not isinstance(value, str | Path) or not str(value):
+        raise UsageError(f"session: received {value!r}, expected the path of a file", hint="leave it out for none")
+    path = Path(value)
     if sequences != 1 or not side_by_side:
         received = f"{sequences} sequences" if side_by_side else "a service"
         raise UsageError(

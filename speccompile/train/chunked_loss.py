@@ -15,7 +15,7 @@ from speccompile.train.losses import DraftLoss
 
 CPU_PIECE, GPU_PIECE = 2**18, 2**27  # logits: 1 MiB lies in a cache of the second level; 0.5 GiB fills a GPU
 
-Judge = Callable[[Tensor, slice], DraftLoss]
+ChunkLoss = Callable[[Tensor, slice], DraftLoss]
 
 
 class Summed(NamedTuple):
@@ -29,12 +29,12 @@ class Summed(NamedTuple):
     best: Tensor
 
 
-def chunked_loss(logits: Tensor, rows: Tensor, weights: Tensor, judge: Judge) -> Summed:
+def chunked_loss(logits: Tensor, rows: Tensor, weights: Tensor, loss_of: ChunkLoss) -> Summed:
     """Return the loss over some rows of logits [M, Vd]. rows: int64 [N], distinct; weights: float32 [N].
 
-    judge: computes the `DraftLoss` of a chunk from its logits [n, Vd] and its slice of `rows`.
+    loss_of: computes the `DraftLoss` of a chunk from its logits [n, Vd] and its slice of `rows`.
     """
-    return Summed(*_Pieces.apply(logits, rows, weights, judge))
+    return Summed(*_Pieces.apply(logits, rows, weights, loss_of))
 
 
 def chunk_rows(logits: Tensor) -> int:
@@ -44,7 +44,7 @@ def chunk_rows(logits: Tensor) -> int:
 
 class _Pieces(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, rows: Tensor, weights: Tensor, judge: Judge) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, logits: Tensor, rows: Tensor, weights: Tensor, loss_of: ChunkLoss) -> tuple[Tensor, ...]:
         size = chunk_rows(logits)
         gradient = torch.zeros_like(logits) if ctx.needs_input_grad[0] else None
         total, parts = weights.new_zeros(()), []
@@ -52,7 +52,7 @@ class _Pieces(torch.autograd.Function):
             piece = slice(start, start + size)
             with torch.set_grad_enabled(gradient is not None):
                 own = logits[rows[piece]].detach().requires_grad_(gradient is not None)
-                worth = judge(own, piece)
+                worth = loss_of(own, piece)
                 loss = (worth.loss * weights[piece]).sum()
             if gradient is not None:
                 gradient[rows[piece]] = torch.autograd.grad(loss, own)[0]

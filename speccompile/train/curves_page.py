@@ -16,16 +16,16 @@ SMOOTHING = 20
 def make_page(title: str, lines: Sequence[Line]) -> str:
     """Return the page's HTML. lines: the objects of curves.jsonl."""
     steps = [line for line in lines if line["kind"] == "steps"]
-    judged = [line for line in lines if line["kind"] == "evaluation"]
+    evaluations = [line for line in lines if line["kind"] == "evaluation"]
     return make_html(
-        title, f"{title}: training", lead=list(_lead(judged)), head=list(_head(steps)), notes=[],
-        plots=dict(_plots(steps, judged)), tables={"Evaluations": _table(judged)} if judged else {},
+        title, f"{title}: training", lead=list(_lead(evaluations)), head=list(_head(steps)), notes=[],
+        plots=dict(_plots(steps, evaluations)), tables={"Evaluations": _table(evaluations)} if evaluations else {},
     )  # fmt: skip
 
 
-def _lead(judged: Sequence[Line]) -> Iterator[str]:
-    if judged:
-        best, first = max(judged, key=lambda line: line["score"]), judged[0]
+def _lead(evaluations: Sequence[Line]) -> Iterator[str]:
+    if evaluations:
+        best, first = max(evaluations, key=lambda line: line["score"]), evaluations[0]
         before = f"; {first['score']:.3f} at step {first['step']}" if first is not best else ""
         yield f"best: step {best['step']}, {best['score']:.3f} tokens a round{before}"
 
@@ -36,13 +36,13 @@ def _head(steps: Sequence[Line]) -> Iterator[str]:
         yield f"{last['step']} steps in {last['elapsed']:.0f} s, loss {last['loss']:.3f}"
 
 
-def _plots(steps: Sequence[Line], judged: Sequence[Line]) -> Iterator[tuple[str, str]]:
+def _plots(steps: Sequence[Line], evaluations: Sequence[Line]) -> Iterator[tuple[str, str]]:
     if steps:
-        yield "Loss", _loss(steps, judged)
-    if judged:
-        yield "Score", line_chart({"score": _curve(judged, "score")}, "tokens a round, on held-out text", "step")
-        yield from _depths_over_steps(judged)
-        yield from _by_depth(judged)
+        yield "Loss", _loss(steps, evaluations)
+    if evaluations:
+        yield "Score", line_chart({"score": _curve(evaluations, "score")}, "tokens a round, on held-out text", "step")
+        yield from _depths_over_steps(evaluations)
+        yield from _by_depth(evaluations)
     names = list(dict.fromkeys(name for line in steps for name in line["shown"]))
     for group, members in _groups(names).items():
         rows = {
@@ -60,18 +60,18 @@ def _plots(steps: Sequence[Line], judged: Sequence[Line]) -> Iterator[tuple[str,
         yield "Gradient", line_chart({"norm": _smooth(norms)}, "norm before clipping", "step", faint={"norm": norms})
 
 
-def _loss(steps: Sequence[Line], judged: Sequence[Line]) -> str:
+def _loss(steps: Sequence[Line], evaluations: Sequence[Line]) -> str:
     """Plot the loss of training samples, smoothed, and of the held-out samples where it was measured."""
     curve = _curve(steps, "loss")
-    held_out = [(line["step"], loss) for line in judged if (loss := line["figures"].get("loss")) is not None]
+    held_out = [(line["step"], loss) for line in evaluations if (loss := line["figures"].get("loss")) is not None]
     rows = {"training": _smooth(curve)} | ({"held out": held_out} if held_out else {})
     return line_chart(rows, "mean, smoothed", "step", faint={"training": curve})
 
 
-def _depths_over_steps(judged: Sequence[Line]) -> Iterator[tuple[str, str]]:
+def _depths_over_steps(evaluations: Sequence[Line]) -> Iterator[tuple[str, str]]:
     """Yield a plot of every list of shares by depth, with one curve per depth, where several evaluations have it."""
     for name in _OVER_STEPS:
-        found = [(line["step"], shares) for line in judged if (shares := line["figures"].get(name))]
+        found = [(line["step"], shares) for line in evaluations if (shares := line["figures"].get(name))]
         deepest = min(max((len(shares) for _, shares in found), default=0), len(COLOURS))
         rows = {
             f"depth {depth + 1}": [
@@ -130,11 +130,11 @@ def _groups(names: Sequence[str]) -> dict[str, list[str]]:
     return groups
 
 
-def _by_depth(judged: Sequence[Line]) -> Iterator[tuple[str, str]]:
+def _by_depth(evaluations: Sequence[Line]) -> Iterator[tuple[str, str]]:
     """Yield plots of list-valued figures, for the first, the best and the last evaluation."""
-    best = max(judged, key=lambda line: line["score"])
-    chosen = {f"step {line['step']}": line["figures"] for line in (judged[0], best, judged[-1])}
-    for name, value in judged[-1]["figures"].items():
+    best = max(evaluations, key=lambda line: line["score"])
+    chosen = {f"step {line['step']}": line["figures"] for line in (evaluations[0], best, evaluations[-1])}
+    for name, value in evaluations[-1]["figures"].items():
         if name == "places" or not _is_by_depth(value):
             continue
         rows = {step: figures[name] for step, figures in chosen.items() if len(figures.get(name, ())) == len(value)}
@@ -147,14 +147,14 @@ def _is_by_depth(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(each, int | float) for each in value)
 
 
-def _table(judged: Sequence[Line]) -> Table:
+def _table(evaluations: Sequence[Line]) -> Table:
     """Return a table of all evaluations with their numeric figures."""
-    figures = judged[-1]["figures"].items()
+    figures = evaluations[-1]["figures"].items()
     names = [name for name, value in figures if isinstance(value, int | float) and name not in _OF_THE_ROW]
     rows = [
         (str(line["step"]), f"{line['elapsed']:.0f}", f"{line['score']:.3f}",
          *(_cell(line["figures"].get(name)) for name in names))
-        for line in judged
+        for line in evaluations
     ]  # fmt: skip
     return [("step", "seconds", "tokens a round", *(name.replace("_", " ") for name in names)), *rows]
 

@@ -28,7 +28,7 @@ class Evaluator:
     sounds: Sounds | None = None
     answers: list[Answer] | None = None
 
-    def judge(self, checkpoint: Checkpoint, step: int, seconds: float) -> EvaluationResult:
+    def evaluate(self, checkpoint: Checkpoint, step: int, seconds: float) -> EvaluationResult:
         """Evaluate a checkpoint. Its temporary bundle lies in the checkpoint's parent folder. Raise build errors."""
         evaluation = self.plan.evaluate
         student = checkpoint.student(evaluation.depth, self.model)
@@ -47,8 +47,8 @@ class Evaluator:
     def _answers(self, checkpoint: Checkpoint) -> list[Answer]:
         if self.answers is None:
             evaluation, compiled = self.plan.evaluate, checkpoint.plan(self.plan.evaluate.depth)
-            room = compiled.max_length - evaluation.max_new_tokens
-            longest = room if compiled.source is None else compiled.source.max_length
+            longest_prompt = compiled.max_length - evaluation.max_new_tokens
+            longest = longest_prompt if compiled.source is None else compiled.source.max_length
             prompts = prompts_of(self.held_out, evaluation.prompts, max(1, min(longest, self.plan.data.length)))
             ends = self.plan.target.facts.eos_token_ids
             start = answer_start(self.plan.target)

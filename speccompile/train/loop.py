@@ -70,10 +70,10 @@ class Saving:
 
 @dataclass(frozen=True)
 class EvaluationSchedule:
-    """Evaluation during a training. judge: evaluates a step in the first process, with the drafter's full weights.
+    """Evaluation during a training. evaluate: evaluates a step in the first process, with the drafter's full weights.
     every: seconds between evaluations. first: whether to evaluate before the first step, too."""
 
-    judge: Callable[[int], EvaluationResult]
+    evaluate: Callable[[int], EvaluationResult]
     every: float
     first: bool = False
 
@@ -93,7 +93,7 @@ class Trained:
 
 def train(
     processes: Processes, student: nn.Module, weigh: LossFunction, schedule: SchedulePlan, saving: Saving, *,
-    seed: int, judging: EvaluationSchedule | None = None, samples: Samples | None = None,
+    seed: int, evaluation: EvaluationSchedule | None = None, samples: Samples | None = None,
     curves: MetricsLog | None = None,
 ) -> Trained:  # fmt: skip
     """Train `student`; resume from the last checkpoint, if any. All processes make the same call.
@@ -105,7 +105,7 @@ def train(
     Raise TrainingError if the loss is not finite or explodes, or the disk is full; RecipeError for checkpoints of
     another training; CheckpointError for unreadable ones; UsageError for a batch with fewer samples than parts.
     """
-    loop = _Loop(processes, student, weigh, schedule, saving, seed, judging, samples, curves)
+    loop = _Loop(processes, student, weigh, schedule, saving, seed, evaluation, samples, curves)
     try:
         loop.begin()
         return loop.run()
@@ -132,10 +132,10 @@ class _Loop:
     def __init__(
         self, processes: Processes, student: nn.Module, weigh: LossFunction, schedule: SchedulePlan, saving: Saving,
         seed: int,
-        judging: EvaluationSchedule | None, samples: Samples | None, curves: MetricsLog | None,
+        evaluation: EvaluationSchedule | None, samples: Samples | None, curves: MetricsLog | None,
     ) -> None:  # fmt: skip
         self.processes, self.student, self.schedule, self.seed = processes, student, schedule, seed
-        self.saving, self.judging, self.curves = saving, judging, curves
+        self.saving, self.evaluation, self.curves = saving, evaluation, curves
         self.precision = computing_precision(schedule.precision, processes)
         low = processes.device if self.precision == "bfloat16" else None
         self.model: nn.Module = _Weighing(student, weigh, low)
@@ -162,18 +162,18 @@ class _Loop:
         if self.curves is not None:
             self.curves.go_on(self.state.step, self.used)
         self.student.train()
-        self.last_saved = self.last_judged = time.perf_counter()
+        self.last_saved = self.last_evaluated = time.perf_counter()
 
     def run(self) -> Trained:
         """Take steps until the budget is used. Then evaluate and save the last step unless that is done."""
-        if self.judging is not None and self.judging.first and self.state.step == 0:
-            self._judge()
+        if self.evaluation is not None and self.evaluation.first and self.state.step == 0:
+            self._evaluate()
             self._save()
         with log_step(TRAINING) if self.curves is not None else nullcontext():
             self._take_steps()
-        if self.saved != self.state.step or (self.judging is not None and self.state.score is None):
+        if self.saved != self.state.step or (self.evaluation is not None and self.state.score is None):
             self._draw()
-            self._judge()
+            self._evaluate()
             self._save()
         if self.curves is not None:
             self.curves.write_page()
@@ -187,12 +187,12 @@ class _Loop:
             point = math.floor(POINTS * self.used)
             with self._told_when_too_long():
                 self._step()
-            must_judge, must_save = self._due()
-            if must_judge or must_save or math.floor(POINTS * self.used) > point:
+            must_evaluate, must_save = self._due()
+            if must_evaluate or must_save or math.floor(POINTS * self.used) > point:
                 self._draw()
-            if must_judge:
-                self._judge()
-            if must_judge or must_save:
+            if must_evaluate:
+                self._evaluate()
+            if must_evaluate or must_save:
                 self._save()
 
     def end(self) -> None:
@@ -259,10 +259,10 @@ class _Loop:
         """Return whether to evaluate and whether to save now, by the first process's clock. Never while the loss is too
         high: either it falls again, or the guard ends the training."""
         now = time.perf_counter()
-        judge = self.judging is not None and now - self.last_judged >= self.judging.every
+        evaluate = self.evaluation is not None and now - self.last_evaluated >= self.evaluation.every
         save = now - self.last_saved >= self.saving.every
-        judge, save = (bool(each) for each in self.processes.broadcast(judge, save))
-        return judge and self.watch.is_stable, save and self.watch.is_stable
+        evaluate, save = (bool(each) for each in self.processes.broadcast(evaluate, save))
+        return evaluate and self.watch.is_stable, save and self.watch.is_stable
 
     def _draw(self) -> None:
         """Write a metrics line of the steps since the last one."""
@@ -276,20 +276,20 @@ class _Loop:
             )
         self.interval = MetricsAccumulator()
 
-    def _judge(self) -> None:
-        if self.judging is None:
+    def _evaluate(self) -> None:
+        if self.evaluation is None:
             return
-        judge, step, best = self.judging.judge, self.state.step, self.state.best
+        evaluate, step, best = self.evaluation.evaluate, self.state.step, self.state.best
         with self.processes.full_parameters(self.model):
             self.student.eval()
-            judged: EvaluationResult = self.processes.run_on_main(lambda: judge(step))
+            result: EvaluationResult = self.processes.run_on_main(lambda: evaluate(step))
             self.student.train()
-        is_best = best is None or judged.score > best.score
-        best = BestStep(step, judged.score) if is_best else best
-        self.state = TrainingState(step, self.state.elapsed, best=best, score=judged.score, plan=self.saving.plan)
+        is_best = best is None or result.score > best.score
+        best = BestStep(step, result.score) if is_best else best
+        self.state = TrainingState(step, self.state.elapsed, best=best, score=result.score, plan=self.saving.plan)
         if self.curves is not None:
-            self.curves.evaluation(judged.score, judged.figures, step=step, elapsed=self.state.elapsed, is_best=is_best)
-        self.last_judged = time.perf_counter()
+            self.curves.evaluation(result.score, result.figures, step=step, elapsed=self.state.elapsed, is_best=is_best)
+        self.last_evaluated = time.perf_counter()
 
     def _save(self) -> None:
         """Save a checkpoint: all processes gather it, the first one writes it."""

@@ -90,14 +90,14 @@ class Objective:
         before = texts * seen.tokens.shape[1] + drafts.places[..., at][counted] - 1
         target, best = seen.logits.flatten(0, 1), torch.empty_like(before)
 
-        def judge(own: Tensor, piece: slice) -> DraftLoss:
+        def loss_of(own: Tensor, piece: slice) -> DraftLoss:
             wanted = target[before[piece]]
             best[piece] = wanted.max(-1).indices
             return divergence(
                 plan.kind, own, wanted, tokens[piece], beta=plan.beta, hard=plan.hard, vocabulary=vocabulary
             )
 
-        found = chunked_loss(logits.flatten(0, 1), rows, share, judge)
+        found = chunked_loss(logits.flatten(0, 1), rows, share, loss_of)
         right = (found.best if vocabulary is None else vocabulary[found.best]) == best
         accepted = torch.zeros_like(weights[..., at]).masked_scatter(counted, found.accepted)
         return _AtDepth(found.total, (found.counted * share).sum(), accepted, _shown(at + 1, found, right))

@@ -38,10 +38,10 @@ def sample_on_policy(
     places, lengths = torch.arange(tokens.shape[1], device=tokens.device), real.sum(1)
     first = torch.where(learnt & real, places, tokens.shape[1]).amin(1)
     prompts = torch.minimum(first.clamp(min=1), lengths)
-    room, width = int((lengths - prompts).max()), int(prompts.max())
-    if not room:
+    max_new_tokens, width = int((lengths - prompts).max()), int(prompts.max())
+    if not max_new_tokens:
         return tokens, real, torch.zeros_like(learnt)
-    said = _continued(student, tokens, prompts, width, room, ends, seed, step)
+    said = _continued(student, tokens, prompts, width, max_new_tokens, ends, seed, step)
     shifts = width - prompts[:, None]  # prompts are padded on the left
     written = said.gather(1, (places + shifts).clamp(max=said.shape[1] - 1))
     is_prompt = places < prompts[:, None]
@@ -56,12 +56,12 @@ def _continued(
     tokens: Tensor,
     prompts: Tensor,
     width: int,
-    room: int,
+    max_new_tokens: int,
     ends: Sequence[int],
     seed: int,
     step: int,
 ) -> Tensor:
-    """Return [B, width + n]: the prompts, padded on the left, and up to `room` new tokens."""
+    """Return [B, width + n]: the prompts, padded on the left, and up to `max_new_tokens` new tokens."""
     index = torch.arange(width, device=tokens.device) - (width - prompts[:, None])
     is_read, read = index >= 0, tokens.gather(1, index.clamp(min=0))
     randoms = [
@@ -72,9 +72,9 @@ def _continued(
     network.eval()
     with patched_attribute(network, "generation_config", GenerationConfig()):  # the model's config may force tokens
         said = network.generate(
-            read.clamp(max=student.rows - 1), attention_mask=is_read.long(), max_new_tokens=room, do_sample=False,
+            read.clamp(max=student.rows - 1), attention_mask=is_read.long(),
             logits_processor=LogitsProcessorList([_Sampled(randoms, student.size)]),
-            eos_token_id=list(ends) or None, pad_token_id=0,
+            max_new_tokens=max_new_tokens, do_sample=False, eos_token_id=list(ends) or None, pad_token_id=0,
         )  # fmt: skip
     network.train(was_training)
     return said

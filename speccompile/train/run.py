@@ -111,7 +111,7 @@ def run_training(
     run = _TrainingRun(plan, source, processes, model, learnt, held_out, begun, sounds)
     trained = run.train(tensorboard=tensorboard)
     found: list[Report] = []
-    processes.run_on_main(lambda: found.append(run.leave(trained, answers)))
+    processes.run_on_main(lambda: found.append(run.export(trained, answers)))
     return found[0] if found else None
 
 
@@ -169,7 +169,7 @@ class _TrainingRun:
         self.teacher = Teacher(model, self.student.taps, answer_start(plan.target), sounds)
         self.kept = self._kept(learnt)
         self.objective = Objective(plan.loss, self.student.depth)
-        self.judging, self.began = Evaluator(plan, model, held_out, sounds), time.perf_counter()
+        self.evaluator, self.began = Evaluator(plan, model, held_out, sounds), time.perf_counter()
 
     def _student(self) -> TrainableDrafter:
         """Return the drafter with its initial weights, on this process's device."""
@@ -195,8 +195,8 @@ class _TrainingRun:
             curves = MetricsLog(plan.work, f"{plan.name}: {plan.kind}", tensorboard=tensorboard)
         return train(
             self.processes, self.student, self.weigh, plan.schedule, saving,
-            seed=plan.seed, judging=EvaluationSchedule(self.judge, plan.evaluate.every, first=plan.begin is not None),
-            samples=self.samples, curves=curves,
+            seed=plan.seed, samples=self.samples, curves=curves,
+            evaluation=EvaluationSchedule(self.evaluate, plan.evaluate.every, first=plan.begin is not None),
         )  # fmt: skip
 
     def samples(self, step: int, part: int, parts: int) -> tuple[int, ...]:
@@ -222,16 +222,16 @@ class _TrainingRun:
             return self.teacher.forward(*sample_on_policy(self.student, *texts, ends, self.plan.seed, step))
         return self.teacher.forward(*texts) if self.kept is None else self.kept.read(batch)
 
-    def judge(self, number: int) -> EvaluationResult:
+    def evaluate(self, number: int) -> EvaluationResult:
         """Evaluate the drafter after `number` steps, as it would be exported."""
         folder = self.plan.work / JUDGED / f"step-{number}"
         shutil.rmtree(folder.parent, ignore_errors=True)
         try:
             with disk_errors(folder.parent):
                 self.student.save(folder, getattr(torch, self.plan.dtype))
-            with log_step(f"judging step {number}"), quiet():  # a build logs much
+            with log_step(f"evaluating step {number}"), quiet():  # a build logs much
                 seconds = time.perf_counter() - self.began
-                return self.judging.judge(self.source.checkpoint(self.plan, folder), number, seconds)
+                return self.evaluator.evaluate(self.source.checkpoint(self.plan, folder), number, seconds)
         finally:
             shutil.rmtree(folder.parent, ignore_errors=True)
 
@@ -241,7 +241,7 @@ class _TrainingRun:
         own = (line["figures"] for line in reversed(lines) if line["kind"] == "evaluation" and line["step"] == number)
         return {"step": number} | next(own, {"simulated": score, "compiled": None})
 
-    def leave(self, trained: Trained, answers: Mapping[str, int]) -> Report:
+    def export(self, trained: Trained, answers: Mapping[str, int]) -> Report:
         """Export the best checkpoint to the folder that the recipe names, and return the report."""
         plan, best = self.plan, self.found(read_state(trained.best).step, trained.score)
         student = self.source.checkpoint(plan, self.begun).student(plan.depth, self.model)

@@ -1,4 +1,4 @@
-"""A family's drafter as torch runs it, round after round, against its reference over the whole text."""
+"""A method's drafter as torch runs it, round after round, against its reference over the whole text."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

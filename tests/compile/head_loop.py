@@ -27,11 +27,15 @@ def check_loop(plan: Plan, folder: Path, prompt_length: int = 45, new_tokens: in
     target = AutoModelForCausalLM.from_pretrained(plan.target.folder, attn_implementation="eager").eval()
     (teacher,) = module_of(plan.drafter.kind, "reference").teachers(drafter_context(open_round(plan).draft))
     prompt = np.random.default_rng(4).integers(3, zoo.VOCABULARY, prompt_length).tolist()
-    row, engine, compared = SequenceState(prompt, new_tokens, plan.max_length, [], None), bundle._loop.rounds.engine, 0
-    for _ in bundle._loop.generate([row], True):
-        if row.is_active:
+    sequence, engine, compared = (
+        SequenceState(prompt, new_tokens, plan.max_length, [], None),
+        bundle._loop.rounds.engine,
+        0,
+    )
+    for _ in bundle._loop.generate([sequence], True):
+        if sequence.is_active:
             window = engine.host_view("window", (plan.batch_size, plan.drafter.tokens + 1))[0].tolist()
-            text = prompt + row.token_ids
+            text = prompt + sequence.token_ids
             assert window[0] == text[-1]
             taps = plan.drafter.head.taps
             features = eager_taps(target, text[:-1], taps) if taps else None
@@ -39,9 +43,9 @@ def check_loop(plan: Plan, folder: Path, prompt_length: int = 45, new_tokens: in
     return compared
 
 
-def _compare(drafts: list[int], fed: DrafterInputs, teacher: ReferenceLogits) -> int:
+def _compare(drafts: list[int], inputs: DrafterInputs, teacher: ReferenceLogits) -> int:
     """Check that every draft is the best token after those before it, or as good as that."""
-    for place, (draft, logits) in enumerate(zip(drafts, teacher(fed, drafts[:-1]), strict=True)):
+    for index, (draft, logits) in enumerate(zip(drafts, teacher(inputs, drafts[:-1]), strict=True)):
         best = int(logits.argmax())
-        assert logits[best] - logits[draft] < 1e-4 * max(1, abs(logits[best])), (place, draft, best)
+        assert logits[best] - logits[draft] < 1e-4 * max(1, abs(logits[best])), (index, draft, best)
     return len(drafts)

@@ -147,4 +147,4 @@ def test_a_tail_that_is_said_to_be_drawn_is_told(tmp_path, monkeypatch):
     with pytest.raises(ProofError, match="are not distributed as the target's: p-value"):
         prove_small(SmallProofInputs(open_round(plan), SAMPLES))
     with pytest.raises(ProofError, match=r"^draft, .*, node \d: candidates \[.*expected \d+ alone, which is certain"):
-        build(plan, tmp_path / "other", remember=False)
+        build(plan, tmp_path / "other", use_build_cache=False)

@@ -1,4 +1,4 @@
-"""Every family of drafters: its traced graph against transformers eager, window after window, in ragged pairs."""
+"""Every drafting method: its traced graph against transformers eager, window after window, in ragged pairs."""
 
 from collections.abc import Callable
 from dataclasses import replace

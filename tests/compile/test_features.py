@@ -1,4 +1,4 @@
-"""A drafter of a later family: it reads the target's taps, has rows of its own in the window, and no language model."""
+"""A drafter of a later method: it reads the target's taps, has rows of its own in the window, and no language model."""
 
 from pathlib import Path
 

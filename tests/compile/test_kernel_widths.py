@@ -22,13 +22,13 @@ def floats(*shape: int) -> Array:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
-def linear(word: str, depth: int, columns: int, block: int = 0) -> onnx.ModelProto:
+def linear(precision: str, depth: int, columns: int, block: int = 0) -> onnx.ModelProto:
     random, bias = np.random.default_rng(depth), floats(columns)
-    if word == "Int8":
+    if precision == "Int8":
         return cases.linear_int8(depth, columns, random, ends=False, bias=bias).model
-    if word == "Int4":
+    if precision == "Int4":
         return cases.linear_int4(depth, columns, random, ends=False, bias=bias, block=block).model
-    dtype = np.dtype(np.float32) if word == "Float32" else BFLOAT16
+    dtype = np.dtype(np.float32) if precision == "Float32" else BFLOAT16
     return cases.linear_floats(floats(depth, columns), dtype, bias=bias).model
 
 

@@ -83,7 +83,7 @@ def test_a_fault_in_the_drafter_fails_its_build(name: str, tmp_path: Path, monke
         r"^draft, neutral against eager, window \d+, row \d: drafts .* behind \[.*\], the method's reference drafts "
     )
     with pytest.raises(ProofError, match=message):
-        build(make_plan(load_recipe(tmp_path)), tmp_path / "bundle", remember=False)
+        build(make_plan(load_recipe(tmp_path)), tmp_path / "bundle", use_build_cache=False)
 
 
 def test_every_method_that_drafts_has_a_reference() -> None:

@@ -174,7 +174,7 @@ def open_door(target, tmp_path_factory):
     from speccompile.compiler.build import build
     from speccompile.recipe import load_recipe, make_plan
 
-    return build(make_plan(load_recipe(folder)), folder / "bundle", remember=False)
+    return build(make_plan(load_recipe(folder)), folder / "bundle", use_build_cache=False)
 
 
 def test_the_proposer_of_the_page_drafts(open_door, answers, caplog):

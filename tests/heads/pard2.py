@@ -18,7 +18,7 @@ def pard2(
     folder: Path, target: PretrainedConfig, model_type: str = "llama", *, ids: tuple[int, ...] = IDS,
     bias: bool = False, tied: bool = False, checkpoint: bool = False, layers: int = 2, **more: Any,
 ) -> Path:  # fmt: skip
-    """checkpoint: as its training leaves it, in one file. `more` goes to the config."""
+    """checkpoint: as its training exports it, in one file. `more` goes to the config."""
     width = len(ids) * target.hidden_size
     config = AutoConfig.for_model(
         model_type, vocab_size=target.vocab_size, hidden_size=WIDTH, intermediate_size=MLP, num_hidden_layers=layers,

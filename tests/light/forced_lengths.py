@@ -16,11 +16,11 @@ class ForcedLengths:
         self.lags: list[int] = []
         self.caught_up_with: list[int] = []
 
-    def begin(self, prompt: int, room: int) -> int:
+    def begin(self, prompt: int, max_new_tokens: int) -> int:
         return self.next_width(prompt)
 
-    def join(self, prompt: int, room: int) -> None:
-        assert prompt > 0 < room
+    def join(self, prompt: int, max_new_tokens: int) -> None:
+        assert prompt > 0 < max_new_tokens
 
     def record_batch_size(self, rows: int) -> None:
         assert rows > 0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.cli import serve
+from speccompile.cli import serve_options
 from speccompile.serving.http.model import ServedModel
 from speccompile.serving.scheduler.limits import POLICIES
 from tests.light.fake_bundle import write_toy_bundle
@@ -86,7 +86,7 @@ def ended(running: subprocess.Popen) -> tuple[int, str]:
 
 
 def test_policies_of_the_command_are_the_scheduler_s():
-    assert serve.POLICIES == POLICIES
+    assert serve_options.POLICIES == POLICIES
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -6,7 +6,7 @@ import pytest
 
 from speccompile.measure.bench.groups import OVERALL
 from speccompile.measure.bench.measure import PromptRuns
-from speccompile.measure.compare.dropping import Leader, judge, leaders_of, undisturbed_ratio
+from speccompile.measure.compare.dropping import Leader, find_verdict, leaders_of, undisturbed_ratio
 from speccompile.measure.compare.page import make_page
 from speccompile.measure.compare.table import write_table
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE, timed
@@ -34,7 +34,7 @@ def leading(ratios, **options):
 
 
 def test_what_cannot_win_is_dropped_with_its_figures():
-    verdict = judge(cases([0.6, 0.5, 0.4, 0.5, 0.6, 0.4]), leading([2.0] * 8))
+    verdict = find_verdict(cases([0.6, 0.5, 0.4, 0.5, 0.6, 0.4]), leading([2.0] * 8))
     assert (verdict.prompts, verdict.best, verdict.best_ratio) == (6, "best", pytest.approx(2.0))
     assert verdict.ratio == pytest.approx(0.5)
     assert verdict.ratio < verdict.ratio_at_most < 2.0
@@ -50,7 +50,7 @@ def test_what_cannot_win_is_dropped_with_its_figures():
     ],
 )
 def test_what_may_still_win_stays(ours, leader):
-    assert judge(cases(ours, gap=0.4), leading(leader)) is None
+    assert find_verdict(cases(ours, gap=0.4), leading(leader)) is None
 
 
 def test_the_best_of_one_task_stays():
@@ -59,19 +59,19 @@ def test_the_best_of_one_task_stays():
     best = leaders_of({"a": cases(others, tasks=tasks), "b": cases(ours, tasks=tasks)})
     assert {each.task: each.name for each in best} == {"qa": "a", "rag": "b", OVERALL: "b"}
     rival = leaders_of({"a": cases([4.0, 2.5] * 6, tasks=tasks)})
-    assert judge(cases(ours, gap=0.4, tasks=tasks), rival) is None
+    assert find_verdict(cases(ours, gap=0.4, tasks=tasks), rival) is None
 
 
 def test_a_task_that_was_not_measured_yet_may_be_won():
     tasks = ("qa",)
     every = [*leading([2.0] * 8, tasks=tasks), Leader("rag", "best", {20: (2.0, 1.0)})]
-    assert judge(cases([0.5] * 8, tasks=tasks), every) is None
+    assert find_verdict(cases([0.5] * 8, tasks=tasks), every) is None
 
 
 def test_other_load_of_the_machine_is_no_reason():
     disturbed = cases([0.5] * 8, gap=0.05)  # its rounds are fast: 2 tokens in half the time of one
     assert undisturbed_ratio(disturbed) == pytest.approx(4.0)
-    assert judge(disturbed, leading([2.0] * 8)) is None
+    assert find_verdict(disturbed, leading([2.0] * 8)) is None
     assert undisturbed_ratio([]) == 0.0
 
 
@@ -102,7 +102,7 @@ class Judging(Workshop):
 
     def measure(self, job):
         found = super().measure(job)
-        verdict = judge(found.cases[:6], job.leaders) if job.leaders else None
+        verdict = find_verdict(found.cases[:6], job.leaders) if job.leaders else None
         return found if verdict is None else replace(found, cases=found.cases[:6], costs=None, dropped=verdict)
 
 

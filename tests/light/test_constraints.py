@@ -78,10 +78,10 @@ def test_every_node_of_a_tree_has_the_mask_behind_its_own_way(grammars, tokenize
     own.write(again, drafts, parents)
     assert np.array_equal(allowed, again)  # it stays where it was
     for node in range(nodes + 2):
-        way, at = [], node
+        path, at = [], node
         while 0 < at <= nodes:
-            way, at = [drafts[at - 1], *way], parents[at]
-        expected = peer(tokenizer, text[:begin] + way) if node <= nodes and END not in way else None
+            path, at = [drafts[at - 1], *path], parents[at]
+        expected = peer(tokenizer, text[:begin] + path) if node <= nodes and END not in path else None
         if expected is None or expected.is_stopped():
             assert allowed[node].all()
         else:
@@ -295,9 +295,9 @@ class Buffers:
 
 
 def test_rows_that_are_free_allow_everything_beside_those_that_are_not(grammars, tokenizer):
-    told = manifest().__class__(**(vars(manifest()) | {"batch_size": 3, "tokens": 2}))
+    batched = manifest().__class__(**(vars(manifest()) | {"batch_size": 3, "tokens": 2}))
     engine = Buffers()
-    masks = TokenMasks(engine, told)
+    masks = TokenMasks(engine, batched)
     free, bound = (
         SequenceState([5], 9, 99, [END], None),
         SequenceState([5], 9, 99, [END], None, constraint=grammars.compile("choice", "a")),

@@ -14,20 +14,20 @@ class Asked:
     def __init__(self) -> None:
         self.told: list[object] = []
 
-    def begin(self, prompt: int, room: int) -> int:
-        self.told.append(("begin", prompt, room))
+    def begin(self, prompt: int, max_new_tokens: int) -> int:
+        self.told.append(("begin", prompt, max_new_tokens))
         return 3
 
-    def join(self, prompt: int, room: int) -> None:
-        self.told.append(("join", prompt, room))
+    def join(self, prompt: int, max_new_tokens: int) -> None:
+        self.told.append(("join", prompt, max_new_tokens))
 
     def record_batch_size(self, rows: int) -> None:
         self.told.append(rows)
 
 
-def waiting(prompt: int, room: int) -> SimpleNamespace:
+def waiting(prompt: int, max_new_tokens: int) -> SimpleNamespace:
     """Return a slot that was admitted and has not been drafted for."""
-    sequence = SimpleNamespace(prompt=[1] * prompt, max_new_tokens=room)
+    sequence = SimpleNamespace(prompt=[1] * prompt, max_new_tokens=max_new_tokens)
     return SimpleNamespace(speculative=True, fixed_draft_length=False, is_tracked=False, sequence=sequence)
 
 

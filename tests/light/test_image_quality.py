@@ -95,7 +95,7 @@ class Seeing(Workshop):
 
 def test_compare_measures_it_once_and_tells_it(make_recipe):
     job = read_job(make_recipe())
-    asked = [_job(job.source, each, job.store.folder, remember=True)["measure_pictures"] for each in job.methods]
+    asked = [_job(job.source, each, job.store.folder, use_build_cache=True)["measure_pictures"] for each in job.methods]
     assert asked == [True, False, False]
     found = run(job, Seeing())
     assert found.to_json()["pictures"] == asdict(QUALITY)

@@ -83,11 +83,11 @@ def test_more_sequences_than_rows_are_refused(bundle):
     assert caught.value.hint == "build the bundle with a larger cache.batch_size"
 
 
-@pytest.mark.parametrize("way", ["generate", "stream"])
-def test_where_one_generation_comes_back_several_are_refused(bundle, way):
+@pytest.mark.parametrize("method", ["generate", "stream"])
+def test_where_one_generation_comes_back_several_are_refused(bundle, method):
     message = "num_return_sequences: received 2, expected 1 where one generation comes back"
     with pytest.raises(UsageError, match=message) as caught:
-        getattr(bundle, way)(PROMPT, num_return_sequences=2)
+        getattr(bundle, method)(PROMPT, num_return_sequences=2)
     assert caught.value.hint == "use generate_batch, which gives a list"
 
 
@@ -118,11 +118,11 @@ def test_a_greedy_bundle_takes_what_changes_nothing():
 
 
 def test_numbers_of_any_kind_are_taken():
-    asked = {
+    options = {
         "temperature": np.float32(0.5), "top_k": np.array([10**30, 0]), "top_p": Fraction(1, 2), "min_p": None,
         "repetition_penalty": 2, "seed": (np.uint64(5), 2**64 - 1),
     }  # fmt: skip
-    assert row_samplings(toy_manifest(sampling=True, batch_size=4), 2, 2, asked) == [
+    assert row_samplings(toy_manifest(sampling=True, batch_size=4), 2, 2, options) == [
         SamplingParams(0.5, top_k, 0.5, 0.0, 2.0, seed, sequence)
         for top_k, seed in ((VOCABULARY, 5), (0, 2**64 - 1))
         for sequence in (0, 1)
@@ -136,34 +136,34 @@ def test_an_option_that_does_not_exist_is_a_type_error(bundle):
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "2", None, True])
 def test_a_count_is_a_whole_number_from_one_on(value):
-    for check in (check_new_tokens, lambda asked: check_sequences(asked, 1, None)):
+    for check in (check_new_tokens, lambda value: check_sequences(value, 1, None)):
         with pytest.raises(UsageError, match=re.escape(repr(value))):
             check(value)
 
 
 def test_counts_that_are_taken():
-    told = toy_manifest(batch_size=4)
-    assert check_new_tokens(1) == check_sequences(1, 1, told) == 1
-    assert check_sequences(2, 2, told) == 2
+    manifest = toy_manifest(batch_size=4)
+    assert check_new_tokens(1) == check_sequences(1, 1, manifest) == 1
+    assert check_sequences(2, 2, manifest) == 2
     assert check_sequences(9, 2, None) == 9
     for prompts, count in ((5, 1), (2, 3), (1, 5)):
         with pytest.raises(PromptError, match="expected 1 to 4"):
-            check_sequences(count, prompts, told)
+            check_sequences(count, prompts, manifest)
 
 
 @pytest.mark.parametrize("wrong", [-1, 258, 1.0, "7", True, None, [3]])
 def test_an_end_is_a_token(wrong):
-    told = toy_manifest(eos_token_ids=(4,))
+    manifest = toy_manifest(eos_token_ids=(4,))
     with pytest.raises(UsageError, match="expected token ids from 0 to 257"):
-        resolve_stop_token_ids([3, wrong], False, told)
+        resolve_stop_token_ids([3, wrong], False, manifest)
 
 
 def test_ends_are_those_asked_for_and_the_target_s():
-    told = toy_manifest(eos_token_ids=(4, 5))
-    assert resolve_stop_token_ids([0, 257], False, told) == {0, 257, 4, 5}
-    assert resolve_stop_token_ids([0], True, told) == {0}
-    assert resolve_stop_token_ids((), False, told) == {4, 5}
-    assert resolve_stop_token_ids(3, True, told) == {3}
+    manifest = toy_manifest(eos_token_ids=(4, 5))
+    assert resolve_stop_token_ids([0, 257], False, manifest) == {0, 257, 4, 5}
+    assert resolve_stop_token_ids([0], True, manifest) == {0}
+    assert resolve_stop_token_ids((), False, manifest) == {4, 5}
+    assert resolve_stop_token_ids(3, True, manifest) == {3}
 
 
 @pytest.mark.parametrize(
@@ -191,13 +191,13 @@ EDGES = {
 
 @pytest.mark.parametrize("name", EDGES)
 def test_the_ends_of_what_an_option_may_be(name):
-    told, (taken, refused) = toy_manifest(sampling=True), EDGES[name]
+    manifest, (taken, refused) = toy_manifest(sampling=True), EDGES[name]
     for value in taken:
-        (row,) = row_samplings(told, 1, 1, {"temperature": 1.0, name: value})
+        (row,) = row_samplings(manifest, 1, 1, {"temperature": 1.0, name: value})
         assert getattr(row, name) == (min(value, 258) if name == "top_k" else value)
     for value in refused:
         with pytest.raises(UsageError, match=name):
-            row_samplings(told, 1, 1, {"temperature": 1.0, name: value})
+            row_samplings(manifest, 1, 1, {"temperature": 1.0, name: value})
 
 
 def test_a_bundle_without_inputs_for_adjustments_refuses_them():
@@ -207,15 +207,15 @@ def test_a_bundle_without_inputs_for_adjustments_refuses_them():
         replace(graph, inputs=tuple(tensor for tensor in graph.inputs if tensor.name not in names))
         for graph in whole.graphs
     )
-    told = replace(whole, graphs=graphs)
+    manifest = replace(whole, graphs=graphs)
     for name, value in (("frequency_penalty", 0.5), ("presence_penalty", -1), ("logit_bias", {5: 1})):
-        asked, biases = ({}, value) if name == "logit_bias" else ({name: value}, None)
+        options, biases = ({}, value) if name == "logit_bias" else ({name: value}, None)
         message = f"received {name}, but the bundle was built by an earlier version, without inputs for it"
         with pytest.raises(UsageError, match=message) as caught:
-            row_samplings(told, 1, 1, asked, biases)
+            row_samplings(manifest, 1, 1, options, biases)
         assert caught.value.hint == "leave it out, or build the bundle again"
     neutral = {"frequency_penalty": 0, "presence_penalty": 0.0}
-    assert row_samplings(told, 1, 1, neutral, {5: 0, 7: 0.0}) == [SamplingParams()]
+    assert row_samplings(manifest, 1, 1, neutral, {5: 0, 7: 0.0}) == [SamplingParams()]
 
 
 def test_sequences_of_prompts_are_numbered():

@@ -1,4 +1,4 @@
-"""Drafts judged in pieces have the losses and gradients of all of them at once."""
+"""Drafts evaluated in pieces have the losses and gradients of all of them at once."""
 
 import pytest
 import torch
@@ -16,14 +16,14 @@ def _given():
     return logits.requires_grad_(), target, torch.rand(len(ROWS), generator=generator)
 
 
-def judge_of(target):
+def loss_of(target):
     return lambda own, piece: divergence("hybrid", own, target[ROWS[piece]], ROWS[piece])
 
 
 def test_pieces_are_the_whole(given):
     logits, target, weights = given
     assert 1 < chunk_rows(logits) < len(ROWS)
-    found = chunked_loss(logits, ROWS, weights, judge_of(target))
+    found = chunked_loss(logits, ROWS, weights, loss_of(target))
     (0.3 * found.total).backward()
     gradient, logits.grad = logits.grad, None
     expected = divergence("hybrid", logits[ROWS], target[ROWS], ROWS)
@@ -51,15 +51,15 @@ def test_of_no_rows_nothing_comes_back_but_a_graph(given):
 def test_without_gradients_it_makes_none(given):
     logits, target, weights = given
     with torch.no_grad():
-        found = chunked_loss(logits, ROWS, weights, judge_of(target))
+        found = chunked_loss(logits, ROWS, weights, loss_of(target))
     assert not found.total.requires_grad
-    assert found.total == chunked_loss(logits, ROWS, weights, judge_of(target)).total
+    assert found.total == chunked_loss(logits, ROWS, weights, loss_of(target)).total
 
 
 def test_low_precision_gets_gradients_of_its_own(given):
     logits, target, weights = given
     low = logits.detach().bfloat16().requires_grad_()
-    chunked_loss(low, ROWS, weights, judge_of(target)).total.backward()
-    chunked_loss(logits, ROWS, weights, judge_of(target)).total.backward()
+    chunked_loss(low, ROWS, weights, loss_of(target)).total.backward()
+    chunked_loss(logits, ROWS, weights, loss_of(target)).total.backward()
     assert low.grad.dtype == torch.bfloat16
     assert torch.nn.functional.cosine_similarity(low.grad.float().flatten(), logits.grad.flatten(), 0) > 0.999

@@ -1,4 +1,4 @@
-"""A family's student against its reference: what it says at anchors of whole texts, how it learns, what it leaves."""
+"""A drafting method's student against its reference: logits at anchors of whole texts, how it learns, its export."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from speccompile.train.teacher import Teacher
 LENGTH, SHORTER = 23, 17
 """Tokens of the two texts; the second is padded."""
 BUILT = "a bundle for each kind of drafter; one that was trained is built in test_pard.py, and every kind as published"
-"""Why the second tier alone builds what training leaves: the first reads it back, and compares it in eager."""
+"""Why the second tier alone builds what training exports: the first reads it back, and compares it in eager."""
 ANCHORS = torch.tensor([[1, 4, 5, 11], [2, 3, 9, 12]])
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-4}
 """Of logits, float32: the reference adds up in another order."""
@@ -123,13 +123,13 @@ def loss_of(student: TrainableDrafter, seen: TeacherBatch, depth: int) -> Tensor
 def check_saved(plan: Plan, student: TrainableDrafter, depth: int) -> Plan:
     """Check that saving and loading changes no bit of its logits. Return the plan of a recipe that drafts with it."""
     folder = plan.drafter.head.folder.parent
-    student.save(folder / "left", torch.float32)
+    student.save(folder / "exported", torch.float32)
     recipe = (folder / "recipe.yaml").read_text()
-    (folder / "recipe.yaml").write_text(recipe.replace("model: head", "model: left"))
-    left = make_plan(load_recipe(folder))
+    (folder / "recipe.yaml").write_text(recipe.replace("model: head", "model: exported"))
+    exported = make_plan(load_recipe(folder))
     seen = seen_by(plan, student)
     with torch.no_grad():
-        pairs = zip(student(seen, ANCHORS, depth), student_of(left, depth)(seen, ANCHORS, depth), strict=True)
+        pairs = zip(student(seen, ANCHORS, depth), student_of(exported, depth)(seen, ANCHORS, depth), strict=True)
         assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
-    assert left.drafter.head.dialect == plan.drafter.head.dialect
-    return left
+    assert exported.drafter.head.dialect == plan.drafter.head.dialect
+    return exported

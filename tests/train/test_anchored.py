@@ -87,9 +87,12 @@ def test_the_confidence_head_learns_the_chance_of_acceptance(tmp_path):
             for place in range(3):
                 token = int(anchors[row, place]) + 1 + draft
                 if token < tiny_drafters.LENGTH and seen.loss_mask[row, token]:
-                    sure, chance = torch.sigmoid(student.sure[draft][row, place]), accepted[draft][row, place]
+                    confidence, chance = (
+                        torch.sigmoid(student.confidences[draft][row, place]),
+                        accepted[draft][row, place],
+                    )
                     found.append(losses[row, place, draft])
-                    counted.append(-(chance * sure.log() + (1 - chance) * (1 - sure).log()))
+                    counted.append(-(chance * confidence.log() + (1 - chance) * (1 - confidence).log()))
     assert 0 < len(counted) < 2 * 3 * DEPTH
     torch.testing.assert_close(torch.stack(found), torch.stack(counted))
     torch.stack(found).sum().backward()

@@ -1,4 +1,4 @@
-"""DFlash and DSpark as they learn: what they say, what learns, and what they leave."""
+"""DFlash and DSpark as they learn: what they say, what learns, and what they export."""
 
 from functools import partial
 

@@ -29,7 +29,7 @@ def names(folder):
 
 
 def test_the_last_ones_stay_and_the_best(tmp_path):
-    trained, _ = run(tmp_path, judge_every=0, scores={4: 2.5, 9: 2.5, 12: 2.0}, keep=3)
+    trained, _ = run(tmp_path, evaluate_every=0, scores={4: 2.5, 9: 2.5, 12: 2.0}, keep=3)
     assert names(tmp_path) == [
         "best", "latest", "step-0000000004", "step-0000000018", "step-0000000019", "step-0000000020",
     ]  # fmt: skip
@@ -39,9 +39,9 @@ def test_the_last_ones_stay_and_the_best(tmp_path):
 
 
 def test_the_best_is_remembered_where_a_training_goes_on(tmp_path):
-    run_until_it_fails(tmp_path, 10, judge_every=0, scores={4: 2.5}, keep=1)
+    run_until_it_fails(tmp_path, 10, evaluate_every=0, scores={4: 2.5}, keep=1)
     (tmp_path / "checkpoints/best").unlink()  # as a kill between two renames leaves it
-    trained, _ = run(tmp_path, judge_every=1e9, keep=1)
+    trained, _ = run(tmp_path, evaluate_every=1e9, keep=1)
     assert trained.best.name == "step-0000000004"
     assert (tmp_path / "checkpoints/best").readlink() == Path("step-0000000004")
     best = Toy()
@@ -242,9 +242,9 @@ def json_step(folder):
     return int(found[-1].name.removeprefix("step-")) if found else 0
 
 
-def test_a_step_that_is_judged_after_it_was_saved_is_saved_once_more(tmp_path):
+def test_a_step_that_is_evaluated_after_it_was_saved_is_saved_once_more(tmp_path):
     run_until_it_fails(tmp_path, 19)
-    run(tmp_path, save_every=0, judge_every=1e9)
+    run(tmp_path, save_every=0, evaluate_every=1e9)
     state = json.loads((tmp_path / "checkpoints/latest/state.json").read_text())
     assert (state["step"], state["score"], state["best"]) == (20, -20.0, {"step": 20, "score": -20.0})
     assert not [name for name in names(tmp_path) if name.startswith(".")]

@@ -74,7 +74,7 @@ def test_every_step_is_told_once_also_where_a_training_goes_on(tmp_path):
     with (tmp_path / "curves.jsonl").open("a") as file:
         file.write('{"kind": "steps", "step": 1')  # as a kill leaves it
     assert len(read_curves(tmp_path / "curves.jsonl")) == 10
-    run(tmp_path, with_curves=True, judge_every=1e9)  # from the beginning: nothing was saved
+    run(tmp_path, with_curves=True, evaluate_every=1e9)  # from the beginning: nothing was saved
     lines = read_curves(tmp_path / "curves.jsonl")
     assert [line["step"] for line in lines if line["kind"] == "steps"] == list(range(1, 21))
     assert [line["step"] for line in lines if line["kind"] == "evaluation"] == [20]
@@ -114,7 +114,7 @@ def test_the_terminal_has_the_time_left(tmp_path, caplog):
 
 
 def test_the_page_has_all_curves_and_loads_nothing(tmp_path):
-    run(tmp_path, with_curves=True, judge_every=0, scores={4: 2.5})
+    run(tmp_path, with_curves=True, evaluate_every=0, scores={4: 2.5})
     text = (tmp_path / "curves.html").read_text()
     page = Page(text)
     assert page.headings == [
@@ -129,8 +129,8 @@ def test_the_page_has_all_curves_and_loads_nothing(tmp_path):
 
 def test_no_column_of_the_evaluations_stands_twice():
     figures = {"step": 4, "seconds": 9.0, "simulated": 2.5, "simulated_rounds": 8}
-    judged = {"kind": "evaluation", "step": 4, "elapsed": 7.0, "score": 2.5, "figures": figures}
-    table = make_page("toy", [judged]).partition("Evaluations")[2]
+    evaluation = {"kind": "evaluation", "step": 4, "elapsed": 7.0, "score": 2.5, "figures": figures}
+    table = make_page("toy", [evaluation]).partition("Evaluations")[2]
     assert re.findall("<th[^>]*>(.*?)</th>", table) == [
         *("step", "seconds", "tokens a round"), *("simulated", "simulated rounds"),
     ]  # fmt: skip

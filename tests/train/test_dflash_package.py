@@ -1,4 +1,4 @@
-"""What is left is loaded back by the libraries that publish such heads: z-lab's `dflash`, and SpecForge for DSpark
+"""Exported heads are loaded back by the libraries that publish such heads: z-lab's `dflash`, and SpecForge for DSpark
 and Domino.
 
 They are in no environment of ours: `pip install --no-deps dflash==0.1.0 specforge==0.2.0` beside it, as
@@ -14,14 +14,14 @@ from tests.train.students import ANCHORS, LENGTH, TOLERANCE, check_learns, seen_
 DEPTH = 3
 
 
-def left(folder, kind):
-    """Return a head that began anew, learnt a step and was left at <folder>/left: the target, the student, and
+def exported_head(folder, kind):
+    """Return a head that began anew, learnt a step and was exported to <folder>/exported: the target, the student, and
     texts."""
     model = tiny_drafters.target(folder)
     tiny_drafters.begin(folder, model, kind, sizes={"layers": 2}, taps=("layers.0.output", "layers.1.output"))
     plan = tiny_drafters.planned(folder, kind)
     student = check_learns(plan, DEPTH, ("markov_w1",))
-    student.save(folder / "left", torch.float32)
+    student.save(folder / "exported", torch.float32)
     return model, student, seen_by(plan, student)
 
 
@@ -47,8 +47,8 @@ def blocks(model, library, seen, mask):
 
 def test_z_lab_s_own_model_says_the_same(tmp_path):
     published = pytest.importorskip("dflash.model", reason="z-lab's dflash is not installed")
-    model, student, seen = left(tmp_path, "dflash")
-    library = loaded(published.DFlashDraftModel, tmp_path / "left")
+    model, student, seen = exported_head(tmp_path, "dflash")
+    library = loaded(published.DFlashDraftModel, tmp_path / "exported")
     assert list(library.target_layer_ids) == [0, 1]
     said = torch.stack(student(seen, ANCHORS, DEPTH), 2)
     for row, place, _, hidden in blocks(model, library, seen, library.mask_token_id):
@@ -58,23 +58,23 @@ def test_z_lab_s_own_model_says_the_same(tmp_path):
 
 def test_specforge_s_own_dspark_says_the_same(tmp_path):
     published = pytest.importorskip("specforge.modeling.draft.dspark", reason="SpecForge is not installed")
-    model, student, seen = left(tmp_path, "dspark")
-    library = loaded(published.DSparkDraftModel, tmp_path / "left")
+    model, student, seen = exported_head(tmp_path, "dspark")
+    library = loaded(published.DSparkDraftModel, tmp_path / "exported")
     said = torch.stack(student(seen, ANCHORS, DEPTH), 2)
-    sure = torch.stack(student.sure, 2)
+    confidence = torch.stack(student.confidences, 2)
     for row, place, anchor, hidden in blocks(model, library, seen, library.mask_token_id):
         assert anchor + DEPTH <= LENGTH
         before = seen.tokens[row, None, anchor : anchor + DEPTH]
         theirs = library.apply_logits_head(model.lm_head(hidden), prev_token_ids=before, hidden_states=hidden)[0]
         torch.testing.assert_close(said[row, place], theirs, **TOLERANCE)
         theirs = library.predict_confidence(hidden, prev_token_ids=before)[0]
-        torch.testing.assert_close(sure[row, place], theirs, **TOLERANCE)
+        torch.testing.assert_close(confidence[row, place], theirs, **TOLERANCE)
 
 
 def test_specforge_s_own_domino_says_the_same(tmp_path):
     published = pytest.importorskip("specforge.modeling.draft.domino", reason="SpecForge is not installed")
-    model, student, seen = left(tmp_path, "domino")
-    library = loaded(published.DominoDraftModel, tmp_path / "left")
+    model, student, seen = exported_head(tmp_path, "domino")
+    library = loaded(published.DominoDraftModel, tmp_path / "exported")
     said = torch.stack(student(seen, ANCHORS, DEPTH), 2)
     for row, place, anchor, hidden in blocks(model, library, seen, library.mask_token_id):
         before = model.get_input_embeddings()(seen.tokens[row, None, anchor : anchor + DEPTH])

@@ -72,17 +72,17 @@ def test_compiled_rounds_are_the_simulated_ones(kind, tmp_path):
     if find_spec(f"speccompile.drafters.{kind}.training") is None:
         pytest.skip(f"{kind} is not trained")
     _, _, tokens, least = DRAFTERS[kind]
-    judged = checkpoint(kind)
-    student = judged.student(tokens, target())
+    evaluated = checkpoint(kind)
+    student = evaluated.student(tokens, target())
     teacher = Teacher(target(), student.taps)
-    ran = run_checkpoint(judged, prompts(), NEW_TOKENS, tmp_path, tokens=tokens)
+    ran = run_checkpoint(evaluated, prompts(), NEW_TOKENS, tmp_path, tokens=tokens)
     assert list(tmp_path.iterdir()) == []
     simulated = simulate_rounds(student, teacher, ran.answers, tokens)
     apart = differences(student, teacher, simulated, ran, tokens)
     assert all(each.is_near_tie for each in apart), apart
     parted = {each.prompt for each in apart}
     assert len(parted) <= 1
-    for number, (one, other) in enumerate(zip(simulated.given, ran.given, strict=True)):
+    for number, (one, other) in enumerate(zip(simulated.tokens_per_round, ran.tokens_per_round, strict=True)):
         assert one == other or number in parted
         assert greedy(teacher, ran.answers[number]) or number in parted
     if not parted:
@@ -91,9 +91,9 @@ def test_compiled_rounds_are_the_simulated_ones(kind, tmp_path):
     assert ran.shape == simulated.shape == f"chain of {tokens}"
 
 
-def test_a_tree_is_run_beside_the_chain_that_is_judged(tmp_path, monkeypatch):
-    judged, asked = checkpoint("eagle3"), []
-    student = judged.student(2, target())
+def test_a_tree_is_run_beside_the_chain_that_is_evaluated(tmp_path, monkeypatch):
+    evaluated, asked = checkpoint("eagle3"), []
+    student = evaluated.student(2, target())
     answers = [Answer((5, 6, 7), (8, 9))]
 
     def run(
@@ -104,7 +104,7 @@ def test_a_tree_is_run_beside_the_chain_that_is_judged(tmp_path, monkeypatch):
 
     monkeypatch.setattr("speccompile.train.evaluate.run_checkpoint", run)
     for own, overrides in ((True, ()), (False, ()), (True, ("drafter.tree=null", "drafter.tokens=2"))):
-        each = replace(judged, overrides=overrides)
+        each = replace(evaluated, overrides=overrides)
         found = evaluate(
             student, Teacher(target(), student.taps), DepthCounts.none(2), answers, 2, step=1, seconds=1.0,
             run=Run(each, 16, tmp_path, own=own),
@@ -115,7 +115,7 @@ def test_a_tree_is_run_beside_the_chain_that_is_judged(tmp_path, monkeypatch):
         asked.clear()
 
 
-def test_weights_are_judged_as_they_were_saved(tmp_path):
+def test_weights_are_evaluated_as_they_were_saved(tmp_path):
     kind, tokens = "eagle3", 4
     student = checkpoint(kind).student(tokens, target())
     generator = torch.Generator().manual_seed(0)
@@ -130,7 +130,7 @@ def test_weights_are_judged_as_they_were_saved(tmp_path):
     assert any(not torch.equal(a, b) for a, b in pairs)
 
 
-def test_a_recipe_is_judged_in_a_chain_whatever_it_has_beside(tmp_path):
+def test_a_recipe_is_evaluated_in_a_chain_whatever_else_it_has(tmp_path):
     """Evaluate before the folder that the recipe names exists, too."""
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
@@ -151,21 +151,21 @@ prove: {{prompts: nothing.jsonl}}
 """,
         encoding="utf-8",
     )
-    judged = Checkpoint(recipe, (), "eagle3", RECIPES / "demo-eagle3" / "head")
-    plan = judged.plan(3)
+    evaluated = Checkpoint(recipe, (), "eagle3", RECIPES / "demo-eagle3" / "head")
+    plan = evaluated.plan(3)
     assert (plan.drafter.tokens, plan.drafter.tree.kind, plan.drafter.sample) == (3, "chain", False)
     assert (plan.decoding, plan.verify.method, plan.batch_size, plan.max_length) == ("greedy", "exact", 1, 512)
     assert [(each.backend, each.provider, each.precision.words()) for each in plan.engines] == [
         ("onnxruntime", "cpu", {"target": "float32", "drafter": "float32"})
     ]
     assert plan.drafter.head.folder == RECIPES / "demo-eagle3" / "head"
-    assert judged.plan(None).drafter.tree.parents == (-1, 0, 0, 1, 1, 2, 2, 3, 4, 5, 6)
+    assert evaluated.plan(None).drafter.tree.parents == (-1, 0, 0, 1, 1, 2, 2, 3, 4, 5, 6)
 
 
 def test_what_ends_a_chain_early_is_left_out():
-    judged = Checkpoint(RECIPES / "demo", (), "kangaroo", RECIPES / "demo")
-    assert "drafter.threshold=0" in judged.settings(4)
-    assert not any(each.startswith("drafter.threshold") for each in judged.settings(None))
+    evaluated = Checkpoint(RECIPES / "demo", (), "kangaroo", RECIPES / "demo")
+    assert "drafter.threshold=0" in evaluated.settings(4)
+    assert not any(each.startswith("drafter.threshold") for each in evaluated.settings(None))
 
 
 @pytest.mark.sweep("another process, which imports everything")
@@ -179,18 +179,18 @@ def test_errors_of_the_other_process_are_raised_here(tmp_path):
     save_file(tensors, broken / "model.safetensors", {"format": "pt"})
     work = tmp_path / "work"
     work.mkdir()
-    judged = replace(checkpoint("eagle3"), folder=broken)
+    evaluated = replace(checkpoint("eagle3"), folder=broken)
     with pytest.raises(CheckpointError, match="NaN or infinite"):
-        run_checkpoint(judged, [[1, 2]], 4, work, tokens=2, remember=False)
+        run_checkpoint(evaluated, [[1, 2]], 4, work, tokens=2, use_build_cache=False)
     with pytest.raises(RecipeError, match=r"drafter\.model"):
-        run_checkpoint(replace(judged, folder=tmp_path / "nowhere"), [[1, 2]], 4, work, tokens=2)
+        run_checkpoint(replace(evaluated, folder=tmp_path / "nowhere"), [[1, 2]], 4, work, tokens=2)
     assert list(work.iterdir()) == []
 
 
 def test_a_compiled_loop_that_does_something_else_is_told(tmp_path, caplog, monkeypatch):
     """Compare the prompts of one checkpoint with rounds of none of its drafts."""
-    judged, tokens = checkpoint("eagle3"), 2
-    student = judged.student(tokens, target())
+    evaluated, tokens = checkpoint("eagle3"), 2
+    student = evaluated.student(tokens, target())
     teacher = Teacher(target(), student.taps)
     prompt = prompts()[0]
     with torch.no_grad():
@@ -202,7 +202,7 @@ def test_a_compiled_loop_that_does_something_else_is_told(tmp_path, caplog, monk
         return SimulatedDecoding("chain of 2", tuple(answers), ((1,) * (len(answers[0].new) - 1),))
 
     monkeypatch.setattr("speccompile.train.evaluate.run_checkpoint", other)
-    run = Run(judged, 16, tmp_path)
+    run = Run(evaluated, 16, tmp_path)
     with caplog.at_level(logging.WARNING, logger="speccompile"):
         found = evaluate(student, teacher, DepthCounts.none(tokens), answers, tokens, step=3, seconds=2.0, run=run)
     assert len(caplog.messages) == 1

@@ -65,8 +65,8 @@ def test_simulated_rounds_are_those_of_drafting_one_round_after_the_other(kind, 
     answers = [Answer(tuple(prompt), tuple(continued(teacher.model, prompt, 30, ()))) for prompt in prompts]
     answers += [Answer((4, 5), (6,)), Answer((4, 5), ())]
     found = simulate_rounds(student, teacher, answers, DEPTH)
-    assert found.given == tuple(tuple(drafting(student, teacher, each)) for each in answers)
-    assert found.given[3:] == ((), ())
+    assert found.tokens_per_round == tuple(tuple(drafting(student, teacher, each)) for each in answers)
+    assert found.tokens_per_round[3:] == ((), ())
     assert found.new_tokens == 3 * 29
     assert found.mean_accepted == 87 / found.rounds
     assert 3 * 8 < found.rounds < 87  # neither are all drafts right, nor none
@@ -102,10 +102,10 @@ def test_a_difference_is_explained_by_its_margin(teacher):
     answers = [Answer(tuple(prompt), tuple(continued(teacher.model, prompt, 20, ())))]
     simulated = simulate_rounds(student, teacher, answers, DEPTH)
     assert differences(student, teacher, simulated, simulated, DEPTH) == ()
-    number = next(index for index, given in enumerate(simulated.given[0]) if given > 1)
-    given = (*simulated.given[0][:number], 1, *simulated.given[0][number:])
+    number = next(index for index, given in enumerate(simulated.tokens_per_round[0]) if given > 1)
+    given = (*simulated.tokens_per_round[0][:number], 1, *simulated.tokens_per_round[0][number:])
     (found,) = differences(student, teacher, simulated, SimulatedDecoding("", tuple(answers), (given,)), DEPTH)
-    before = sum(simulated.given[0][:number])
+    before = sum(simulated.tokens_per_round[0][:number])
     assert (found.prompt, found.round, found.index, found.who) == (0, number, before + 1, "drafter")
     seen = teacher.forward(*texts_of(answers))
     said = student.say(seen, torch.tensor([[len(prompt) + before]]), 0)[0, 0]

@@ -103,10 +103,10 @@ def test_dropout_is_drawn_by_part(tmp_path):
 
 
 def test_a_training_that_is_done_does_nothing_more(tmp_path):
-    run(tmp_path, judge_every=1e9)
+    run(tmp_path, evaluate_every=1e9)
     student = Toy()
     weigh = ToyWeigh(student, 8)
-    trained, _ = run(tmp_path, student=student, weigh=weigh, judge_every=1e9)
+    trained, _ = run(tmp_path, student=student, weigh=weigh, evaluate_every=1e9)
     assert weigh.calls == []
     assert (trained.steps, trained.score) == (20, -20.0)
 

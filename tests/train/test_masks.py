@@ -1,4 +1,4 @@
-"""Kangaroo, PaSS and BiTA as they learn: what they say, what learns, and what they leave."""
+"""Kangaroo, PaSS and BiTA as they learn: what they say, what learns, and what they export."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""MTP layers as they learn on: what they say, what learns, and the copy of the target that they leave."""
+"""MTP layers as they learn on: what they say, what learns, and the copy of the target that they export."""
 
 import json
 
@@ -44,14 +44,14 @@ def test_the_copy_of_the_target_says_what_was_trained(tmp_path, name, n_mtp, dep
     plan = plan_of(tmp_path)
     check_computed_again(plan, depth)
     trained = check_learns(plan, depth)
-    trained.save(tmp_path / "left", torch.float32)
-    left = plan_of(tmp_path, target="left")
+    trained.save(tmp_path / "exported", torch.float32)
+    exported = plan_of(tmp_path, target="exported")
     seen = seen_by(plan, trained)
     with torch.no_grad():
-        pairs = zip(trained(seen, ANCHORS, depth), student_of(left, depth)(seen, ANCHORS, depth), strict=True)
+        pairs = zip(trained(seen, ANCHORS, depth), student_of(exported, depth)(seen, ANCHORS, depth), strict=True)
         assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
-    before, own = load_file(tmp_path / "target" / "model.safetensors"), load_file(tmp_path / "left" / OWN)
-    kept = load_file(tmp_path / "left" / OTHERS)
+    before, own = load_file(tmp_path / "target" / "model.safetensors"), load_file(tmp_path / "exported" / OWN)
+    kept = load_file(tmp_path / "exported" / OTHERS)
     assert kept.keys() | own.keys() == before.keys()
     assert not kept.keys() & own.keys()
     assert all(torch.equal(tensor, before[name]) for name, tensor in kept.items())
@@ -64,8 +64,8 @@ def test_the_copy_of_the_target_says_what_was_trained(tmp_path, name, n_mtp, dep
 def test_the_copy_is_built(tmp_path):
     mtp_target(tmp_path / "target", "mimo")
     trained = check_learns(plan_of(tmp_path), 3)
-    trained.save(tmp_path / "left", torch.bfloat16)
-    check_generation(plan_of(tmp_path, target="left"), tmp_path)
+    trained.save(tmp_path / "exported", torch.bfloat16)
+    check_generation(plan_of(tmp_path, target="exported"), tmp_path)
 
 
 def test_layers_in_a_folder_of_their_own_stay_there(tmp_path):
@@ -74,9 +74,9 @@ def test_layers_in_a_folder_of_their_own_stay_there(tmp_path):
     mtp_head(tmp_path / "head", model.config, 2)
     plan = plan_of(tmp_path, "model: head")
     check_said(plan, 3)
-    check_learns(plan, 3).save(tmp_path / "left", torch.float32)
-    assert not list((tmp_path / "left").glob("*.index.json"))
-    assert plan_of(tmp_path, "model: left").drafter.head.tensors.keys() == plan.drafter.head.tensors.keys()
+    check_learns(plan, 3).save(tmp_path / "exported", torch.float32)
+    assert not list((tmp_path / "exported").glob("*.index.json"))
+    assert plan_of(tmp_path, "model: exported").drafter.head.tensors.keys() == plan.drafter.head.tensors.keys()
 
 
 def test_shards_without_trained_tensors_are_linked(tmp_path):
@@ -88,14 +88,14 @@ def test_shards_without_trained_tensors_are_linked(tmp_path):
     index = {name: file for file, tensors in shards.items() for name in tensors}
     (source / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
     (source / "config.json").write_text("{}")
-    copy_with_replaced(source, tmp_path / "left", {"y": torch.full((2,), 3.0)})
-    assert (tmp_path / "left" / "a.safetensors").samefile(source / "a.safetensors")
-    assert load_file(tmp_path / "left" / "b.safetensors").keys() == {"z"}
-    written = json.loads((tmp_path / "left" / "model.safetensors.index.json").read_text())["weight_map"]
+    copy_with_replaced(source, tmp_path / "exported", {"y": torch.full((2,), 3.0)})
+    assert (tmp_path / "exported" / "a.safetensors").samefile(source / "a.safetensors")
+    assert load_file(tmp_path / "exported" / "b.safetensors").keys() == {"z"}
+    written = json.loads((tmp_path / "exported" / "model.safetensors.index.json").read_text())["weight_map"]
     assert written == {"x": "a.safetensors", "y": OWN, "z": "b.safetensors"}
-    copy_with_replaced(tmp_path / "left", tmp_path / "again", {"y": torch.full((2,), 4.0)})
+    copy_with_replaced(tmp_path / "exported", tmp_path / "again", {"y": torch.full((2,), 4.0)})
     assert load_file(tmp_path / "again" / OWN)["y"].tolist() == [4, 4]
-    assert load_file(tmp_path / "left" / OWN)["y"].tolist() == [3, 3]
+    assert load_file(tmp_path / "exported" / OWN)["y"].tolist() == [3, 3]
 
 
 def test_beside_the_text_decoder_of_a_multimodal_checkpoint(tmp_path):
@@ -107,10 +107,10 @@ def test_beside_the_text_decoder_of_a_multimodal_checkpoint(tmp_path):
     save_file(before, path, {"format": "pt"})
     edit_config(tmp_path / "target", lambda config: config["text_config"].update(mtp_num_hidden_layers=1))
     trained = student(drafter_context(open_round(plan_of(tmp_path)).draft), 2)
-    trained.save(tmp_path / "left", torch.float32)
-    after = load_file(tmp_path / "left" / OWN)
+    trained.save(tmp_path / "exported", torch.float32)
+    after = load_file(tmp_path / "exported" / OWN)
     assert after.keys() == own.keys()
-    after |= load_file(tmp_path / "left" / OTHERS)
+    after |= load_file(tmp_path / "exported" / OTHERS)
     assert after.keys() == before.keys()
     assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
 

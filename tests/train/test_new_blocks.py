@@ -65,8 +65,8 @@ def test_a_target_that_is_read_while_rows_of_it_learn_drops_nothing_out(kind, tm
     student = tiny_drafters.student(tiny_drafters.context(tmp_path, model, kind))
     seen = tiny_drafters.seen(model, student.taps)
     with torch.no_grad():
-        learning, judged = (student.train(mode)(seen, torch.tensor([[3, 6], [4, 8]]), 3) for mode in (True, False))
-    assert all(map(torch.equal, learning, judged))
+        learning, evaluated = (student.train(mode)(seen, torch.tensor([[3, 6], [4, 8]]), 3) for mode in (True, False))
+    assert all(map(torch.equal, learning, evaluated))
 
 
 @pytest.mark.sweep(BUILT)

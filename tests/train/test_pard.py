@@ -1,4 +1,4 @@
-"""PARD as it learns: what it says, what learns, and the language model that it leaves."""
+"""PARD as it learns: what it says, what learns, and the language model that it exports."""
 
 import pytest
 import torch
@@ -33,11 +33,11 @@ def test_masks_behind_a_text_say_what_the_reference_says_of_each(tmp_path, archi
         check_said(plan_of(tmp_path, architecture), 1)
 
 
-def left_by(plan, student, folder):
-    """Return the plan of the same recipe with what the student leaves."""
-    student.save(folder / "left", torch.float32)
+def plan_of_export(plan, student, folder):
+    """Return the plan of the same recipe with the exported student."""
+    student.save(folder / "exported", torch.float32)
     recipe = (folder / "recipe.yaml").read_text()
-    (folder / "recipe.yaml").write_text(recipe.replace("model: head", "model: left"))
+    (folder / "recipe.yaml").write_text(recipe.replace("model: head", "model: exported"))
     return make_plan(load_recipe(folder))
 
 
@@ -46,13 +46,13 @@ def test_what_is_trained_learns_comes_back_and_is_built(tmp_path):
     plan = plan_of(tmp_path)
     check_computed_again(plan, DEPTH)
     student = check_learns(plan, DEPTH)
-    left = left_by(plan, student, tmp_path)
-    assert left.drafter.mask_token == MASK
+    exported = plan_of_export(plan, student, tmp_path)
+    assert exported.drafter.mask_token == MASK
     seen = seen_by(plan, student)
     with torch.no_grad():
-        pairs = zip(student(seen, ANCHORS, DEPTH), student_of(left, DEPTH)(seen, ANCHORS, DEPTH), strict=True)
+        pairs = zip(student(seen, ANCHORS, DEPTH), student_of(exported, DEPTH)(seen, ANCHORS, DEPTH), strict=True)
         assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
-    check_generation(left, tmp_path)
+    check_generation(exported, tmp_path)
 
 
 def test_a_new_one_is_read_and_learns(tmp_path):

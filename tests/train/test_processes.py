@@ -96,10 +96,10 @@ def test_a_loss_that_is_none_ends_all_processes_with_the_part_named(together):
 
 
 @pytest.mark.sweep("one more pair of processes for each setting")
-@pytest.mark.parametrize("settings", [{}, {"judge_every": 0}, {"checkpointing": True}])
+@pytest.mark.parametrize("settings", [{}, {"evaluate_every": 0}, {"checkpointing": True}])
 def test_two_processes_give_what_one_does(tmp_path, alone, settings):
     launched(tmp_path, with_curves=True, **settings)
-    if "judge_every" in settings:
+    if "evaluate_every" in settings:
         kinds = [line["kind"] for line in read_curves(tmp_path / "curves.jsonl")]
         assert kinds == ["steps", "evaluation"] * 20
         assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir())[:2] == ["best", "latest"]
@@ -123,12 +123,12 @@ def test_muon_by_two_processes_is_that_of_one(tmp_path, alone):
 
 @pytest.mark.sweep("the same pair of processes, by another optimizer")
 def test_fsdp_gives_what_one_process_does(tmp_path, alone):
-    launched(tmp_path, with_curves=True, sharded=True, judge_every=1e9)
+    launched(tmp_path, with_curves=True, sharded=True, evaluate_every=1e9)
     assert_alike(tmp_path, alone / "adamw")
-    (judged,) = [line for line in read_curves(tmp_path / "curves.jsonl") if line["kind"] == "evaluation"]
+    (evaluation,) = [line for line in read_curves(tmp_path / "curves.jsonl") if line["kind"] == "evaluation"]
     stored = load_file(tmp_path / "checkpoints/latest/learner.safetensors")
     frozen = 3.0
-    assert judged["figures"]["size"] == pytest.approx(frozen + sum(float(v.abs().sum()) for v in stored.values()))
+    assert evaluation["figures"]["size"] == pytest.approx(frozen + sum(float(v.abs().sum()) for v in stored.values()))
 
 
 @pytest.mark.sweep("the same pair of processes, by another optimizer")

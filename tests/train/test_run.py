@@ -99,7 +99,7 @@ def test_what_training_leaves_is_what_the_recipe_plans_to_build(recipe, kind, tm
 
 @pytest.mark.parametrize("method", ["awq", "fp8"])
 def test_a_quantized_target_teaches_what_its_floats_do(recipe, target, tmp_path, method):
-    left = {}
+    exported = {}
     for name in ("quantized", "floats"):
         folder = shutil.copytree(target / "target", tmp_path / name)
         floats = quantized_models.quantize(folder, method)
@@ -108,18 +108,18 @@ def test_a_quantized_target_teaches_what_its_floats_do(recipe, target, tmp_path,
             shutil.copytree(target / "target", folder)
             save_file(floats, folder / "model.safetensors", {"format": "pt"})
         trained(recipe("eagle3"), f"target.model={folder}", f"drafter.model=new-{name}", restart=True)
-        left[name] = load_file(tmp_path / f"new-{name}" / "model.safetensors")
-    assert left["quantized"].keys() == left["floats"].keys()
-    for key, weight in left["floats"].items():
-        np.testing.assert_allclose(left["quantized"][key], weight, rtol=1e-4, atol=1e-5, err_msg=key)
+        exported[name] = load_file(tmp_path / f"new-{name}" / "model.safetensors")
+    assert exported["quantized"].keys() == exported["floats"].keys()
+    for key, weight in exported["floats"].items():
+        np.testing.assert_allclose(exported["quantized"][key], weight, rtol=1e-4, atol=1e-5, err_msg=key)
 
 
 def test_what_is_left_has_learnt(recipe, tmp_path):
     trained(recipe("medusa", vocabulary=64))
     begun = load_file(tmp_path / "build" / "t-train" / "begin" / "model.safetensors")
-    left = load_file(tmp_path / "new" / "model.safetensors")
-    assert begun.keys() == left.keys()
-    assert any(not np.array_equal(begun[name], left[name]) for name in left)
+    exported = load_file(tmp_path / "new" / "model.safetensors")
+    assert begun.keys() == exported.keys()
+    assert any(not np.array_equal(begun[name], exported[name]) for name in exported)
 
 
 def test_an_interrupted_training_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch):
@@ -147,7 +147,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(recipe, tmp_path, monk
     ("owner", "name", "folder"),
     [
         (run, "initial_drafter_folder", "build/t-train/begin"),
-        (run._TrainingRun, "judge", "build/t-train/judged"),
+        (run._TrainingRun, "evaluate", "build/t-train/judged"),
         (run, "export_drafter", "new"),
     ],
 )
@@ -168,7 +168,7 @@ def test_a_full_disk_is_one_error_and_the_rest_goes_on(recipe, tmp_path, monkeyp
     assert trained(path).steps == STEPS
 
 
-def test_nothing_stays_of_what_is_built_to_be_judged(recipe, tmp_path, monkeypatch):
+def test_nothing_stays_of_what_is_built_for_the_evaluation(recipe, tmp_path, monkeypatch):
     """Delete the bundle of a killed process where the next training makes room."""
 
     def leave_half(module, job, about):

@@ -1,4 +1,4 @@
-"""speculators loads what training leaves, and says the same: its EAGLE-3 and P-EAGLE, and its own converter of flat
+"""speculators loads what training exports, and says the same: its EAGLE-3 and P-EAGLE, and its own converter of flat
 heads. It runs where `scripts/references/speculators_heads.py` does, in an environment that is made as its text says."""
 
 from contextlib import contextmanager

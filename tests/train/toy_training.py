@@ -86,26 +86,26 @@ class ToyWeigh:
 
 def run(
     folder: Path, *, student: nn.Module | None = None, weigh: ToyWeigh | None = None, save_every: float = 1e9,
-    keep: int = 2, judge_every: float | None = None, scores: dict[int, float] | None = None, plan: dict | None = None,
-    with_curves: bool = False, **schedule,
+    keep: int = 2, evaluate_every: float | None = None, scores: dict[int, float] | None = None,
+    plan: dict | None = None, with_curves: bool = False, **schedule,
 ) -> tuple[Trained, nn.Module]:  # fmt: skip
-    """Return a training of the toy. scores: of steps, for a judge; -step for others."""
+    """Return a training of the toy. scores: of the evaluations of steps; -step for others."""
     student = student or Toy()
     changed = replace(SCHEDULE, **schedule)
     processes = Processes()
 
-    def judge(step: int) -> EvaluationResult:
+    def evaluate(step: int) -> EvaluationResult:
         held = student.state_dict()
         assert not any(isinstance(value, DTensor) for value in held.values()), "a part of the weights"
         size = sum(float(value.abs().sum()) for value in held.values())
         return EvaluationResult((scores or {}).get(step, -float(step)), {"by_depth": [0.5, 0.25], "size": size})
 
-    judging = None if judge_every is None else EvaluationSchedule(judge, judge_every)
+    evaluation = None if evaluate_every is None else EvaluationSchedule(evaluate, evaluate_every)
     curves = MetricsLog(folder, "toy") if with_curves and processes.is_first else None
     trained = train(
         processes, student, weigh or ToyWeigh(student, changed.batch_size), changed,
         Saving(folder / "checkpoints", save_every, keep, plan or {"loss": {"kind": "ce"}, "seed": SEED}),
-        seed=SEED, judging=judging, samples=lambda *at: texts(*at, changed.batch_size).tolist(), curves=curves,
+        seed=SEED, evaluation=evaluation, samples=lambda *at: texts(*at, changed.batch_size).tolist(), curves=curves,
     )  # fmt: skip
     return trained, student
 

@@ -50,7 +50,7 @@ def build(
     prove: bool = True,
     dump_graphs: Path | None = None,
     reduce: bool = False,
-    remember: bool = True,
+    use_build_cache: bool = True,
     recipe: str | None = None,
     measure_pictures: bool = False,
 ) -> Path:
@@ -58,21 +58,20 @@ def build(
 
     prove=False skips the proof, and the bundle says so. dump_graphs: a folder for the neutral and lowered graphs.
     reduce: write the smallest graph that fails in the same way, for each that TensorRT refuses, to OUTPUT.reduced.
-    remember: use the build cache (see `build.cached_steps`). recipe: text of a recipe that was made for the build, kept
+    use_build_cache: see `build.cached_steps`. recipe: text of a recipe that was made for the build, kept
     in the bundle as recipe.yaml. measure_pictures: measure the quality behind pictures also without a proof, if the
     target sees. Raise PromptError for a prompt of the proof or a held-out text of a wrong length, before the work;
     ProofError, and keep nothing, when the bundle does not give the reference's tokens; CheckpointError
     for files that change during the build; EngineError for engines that could not be built, after all other engines.
     """
-    if dump_graphs:
-        _make_folder(dump_graphs)
+    _make_folder(dump_graphs)
     stages = open_plan(plan)
     deferred = check_builders(stages.engines)
-    steps = CachedSteps(FolderCache.named(BUILDS) if remember else None)
+    steps = CachedSteps(FolderCache.named(BUILDS) if use_build_cache else None)
     with settled_heap(), Interrupts() as interrupts, BundleWriter(output) as writer, ExitStack() as stack:
         checkpoints, folder = [stack.enter_context(each) for each in _checkpoints(plan)], writer.folder
         _write_texts(plan, folder)
-        build_writer(plan, folder, partial(build, prove=prove, remember=remember))
+        build_writer(plan, folder, partial(build, prove=prove, use_build_cache=use_build_cache))
         prefixes = prefix_token_ids(plan.prefixes, folder, plan.max_length)
         prompts = proof_prompts(stages.prompts, folder) if prove or is_calibrated(plan.engines) else []
         texts = quality_texts(stages.texts, folder, prompts) if prove else []
@@ -80,19 +79,14 @@ def build(
         encoder, encoded = build_encoders(stages.encoder, longest_text(stages.engines), folder, steps, prove=prove)
         _check(checkpoints, interrupts)
         lowered = lower_all(stages.lower, parts, folder, prompts, steps)
-        if dump_graphs:  # also of a build whose proof fails: those are the graphs to look at
-            shutil.copytree(folder / GRAPHS, dump_graphs, dirs_exist_ok=True)
+        _dump(folder / GRAPHS, dump_graphs)  # also of a build whose proof fails: those are the graphs to look at
         _check(checkpoints, interrupts)
         manifest = make_manifest(open_round(plan), Description.of(plan), parts, folder)
-        proof: dict[str, Any] = {"proven": False}
         subject = ProofSubject(stages, parts, lowered, manifest, folder, prompts, texts, steps)
-        if prove:
-            proof = prove_graphs_and_tokens(subject, encoded)
-        elif measure_pictures and stages.encoder is not None:
-            proof["images"] = measure_image_quality(subject)
+        proof = prove_graphs_and_tokens(subject, encoded) if prove else _unproven(subject, measure_pictures)
         _check(checkpoints, interrupts)
-        reduce_into = Path(f"{output}.reduced") if reduce else None
-        built = build_engines(stages.engines, lowered, deferred, folder, reduce_into, manifest.catch_up, encoder)
+        reduced = Path(f"{output}.reduced") if reduce else None
+        built = build_engines(stages.engines, lowered, deferred, folder, reduced, manifest.catch_up, encoder)
         _check(checkpoints, interrupts)
         if built.entries:
             manifest = replace(manifest, engines=tuple(built.entries))
@@ -100,6 +94,13 @@ def build(
     if built.failures:
         raise combined_error(built.failures, built.entries, output)
     return output
+
+
+def _unproven(subject: ProofSubject, measure_pictures: bool) -> dict[str, Any]:
+    """Return the content of proof.json without a proof."""
+    if not measure_pictures or subject.stages.encoder is None:
+        return {"proven": False}
+    return {"proven": False, "images": measure_image_quality(subject)}
 
 
 def _write_texts(plan: Plan, folder: Path) -> None:
@@ -149,8 +150,16 @@ def _check(checkpoints: list[ChangeGuard], interrupts: Interrupts) -> None:
         each.check()
 
 
-def _make_folder(folder: Path) -> None:
-    """Make a folder. Raise BuildError now rather than after the work."""
+def _dump(graphs: Path, folder: Path | None) -> None:
+    """Copy the graphs into the folder of --dump-graphs, if it is given."""
+    if folder is not None:
+        shutil.copytree(graphs, folder, dirs_exist_ok=True)
+
+
+def _make_folder(folder: Path | None) -> None:
+    """Make the folder of --dump-graphs, if it is given. Raise BuildError now rather than after the work."""
+    if folder is None:
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -70,12 +70,14 @@ def build_cells(
     cells: Sequence[BuildVariant],
     *,
     prove: bool,
-    remember: bool,
+    use_build_cache: bool,
 ) -> Iterator[tuple[BuildVariant, SpeccompileError | None]]:
     """Yield (variant, error of its build or None) in completion order."""
     tasks = [
         Task(
-            f"building {cell.output.name}", _build, (recipe, (*overrides, *cell.settings), cell.output, prove, remember)
+            f"building {cell.output.name}",
+            _build,
+            (recipe, (*overrides, *cell.settings), cell.output, prove, use_build_cache),
         )
         for cell in cells
     ]
@@ -83,9 +85,11 @@ def build_cells(
         yield cells[number], found if isinstance(found, SpeccompileError) else None
 
 
-def _build(recipe: Path, overrides: Sequence[str], output: Path, prove: bool, remember: bool) -> None:
+def _build(recipe: Path, overrides: Sequence[str], output: Path, prove: bool, use_build_cache: bool) -> None:
     """Build one variant, on the machine that runs the task."""
-    build_plan(make_plan(load_recipe(recipe, overrides)), output, notes=(), prove=prove, remember=remember)
+    build_plan(
+        make_plan(load_recipe(recipe, overrides)), output, notes=(), prove=prove, use_build_cache=use_build_cache
+    )
 
 
 def _name(settings: Sequence[str]) -> str:

@@ -127,21 +127,37 @@ def build_engines(
             LOGGER.warning("engine %s is deferred to `speccompile finish`: %s", planned.name, reason)
             built.entries.append(_entry(planned, entry, settings, {}, reason))
             continue
-        reports: dict[str, Any] = {}
-        for graph in entry.graphs:
-            source = folder / entry.files[graph.name]
-            try:
-                _lint(source, graph.name, planned)
-                output = folder / plan_file(entry.files[graph.name], graph.name, planned.name)
-                reports[graph.name] = build_or_load(source, graph, settings[graph.name], output, limits=limits)
-            except EngineError as error:
-                built.failures[planned.name] = error
-                if reduce_into is not None:
-                    _reduce(source, settings[graph.name], reduce_into / f"{planned.name}.{graph.name}", limits)
-                break
+        try:
+            reports = _build_graphs(planned, entry, settings, folder, reduce_into, limits)
+        except EngineError as error:
+            built.failures[planned.name] = error
         else:
             built.entries.append(store_weights_once(_entry(planned, entry, settings, reports, ""), folder))
     return built
+
+
+def _build_graphs(
+    planned: EnginePlan,
+    entry: EngineEntry,
+    settings: dict[str, Settings],
+    folder: Path,
+    reduce_into: Path | None,
+    limits: Limits,
+) -> dict[str, Any]:
+    """Build every graph of an engine. Return graph -> the builder's report. Raise EngineError for the first that
+    TensorRT refuses, once it has been reduced."""
+    reports: dict[str, Any] = {}
+    for graph in entry.graphs:
+        source = folder / entry.files[graph.name]
+        try:
+            _lint(source, graph.name, planned)
+            output = folder / plan_file(entry.files[graph.name], graph.name, planned.name)
+            reports[graph.name] = build_or_load(source, graph, settings[graph.name], output, limits=limits)
+        except EngineError:
+            if reduce_into is not None:
+                _reduce(source, settings[graph.name], reduce_into / f"{planned.name}.{graph.name}", limits)
+            raise
+    return reports
 
 
 def _lint(source: Path, graph: str, planned: EnginePlan) -> None:

@@ -1,15 +1,14 @@
 """The token level of a build's proof: the graphs of every engine against themselves, and against transformers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from speccompile.bundle import acceptance
-from speccompile.bundle.manifest import TOKENIZER, Manifest
+from speccompile.bundle.manifest import TOKENIZER, EngineEntry, Manifest
 from speccompile.bundle.prompts import read_prompts
 from speccompile.compiler.build.cache_key import GraphFiles
 from speccompile.compiler.build.cached_steps import CachedSteps
@@ -164,9 +163,9 @@ def prove_tokens(
     """
     rows: list[dict[str, Any]] = []
     found: list[list[tokens.GeneratedTokens]] = []
-    model = _Reference(inputs)
+    model, proof = _Reference(inputs), _TokenProof(inputs, manifest, folder, prompts, steps, sources)
     for engine in engines:
-        row, written = _prove_engine(inputs, manifest, engine, folder, prompts, steps, sources)
+        row, written = proof.prove(engine)
         row["transformers"] = _compare_with_transformers(inputs, engine, written, model, steps)
         found.append(written)
         rows.append(row)
@@ -218,54 +217,71 @@ def _compare_with_transformers(
     return steps.result(title, compared, compare)
 
 
-def _prove_engine(
-    inputs: TokenProofInputs,
-    manifest: Manifest,
-    engine: ProofEngine,
-    folder: Path,
-    prompts: list[list[int]],
-    steps: CachedSteps,
-    sources: Sources,
-) -> tuple[dict[str, Any], list[tokens.GeneratedTokens]]:
-    """Return the row of one engine's graphs, and its tokens for the reference to check."""
-    lowered, entry = engine.lowered, engine.entry
-    title, names = f"proving tokens on {lowered.name}", [graph.name for graph in entry.graphs]
-    most, whole = inputs.max_new_tokens, manifest.to_json()
+@dataclass(frozen=True)
+class _TokenProof:
+    """Proof of the tokens of engines over the same prompts, see `prove_tokens`."""
 
-    def generation(fields: Iterable[str], *graphs: str) -> GenerationInputs:
-        files = GraphFiles(folder, tuple(entry.files[name] for name in graphs))
-        return GenerationInputs(
-            files, entry.precision, prompts, most, {name: whole[name] for name in fields if name in whole}, sources
-        )
+    inputs: TokenProofInputs
+    manifest: Manifest
+    folder: Path
+    prompts: list[list[int]]
+    steps: CachedSteps
+    sources: Sources
 
-    def decode_alone(bundle: Bundle) -> list[dict[str, Any]]:
-        return [asdict(each) for each in tokens.decode_all(bundle, prompts, most, True, sources)]
+    def prove(self, engine: ProofEngine) -> tuple[dict[str, Any], list[tokens.GeneratedTokens]]:
+        """Return the row of one engine's graphs, and its tokens for the reference to check."""
+        lowered, entry, inputs = engine.lowered, engine.entry, self.inputs
+        title, fields = f"proving tokens on {lowered.name}", self.manifest.to_json()
+        decided = self._generation(entry, fields.keys() - {"name", "plan", "engines"}, entry.files)
+        speculation = SpeculationInputs(decided, inputs.are_texts, inputs.retrieval, inputs.cascade, inputs.writer)
 
-    def prove() -> dict[str, Any]:
-        with log_step(title):
-            opened = engine.open(folder, *names, batch_size=manifest.batch_size)
-            bundle = Bundle(manifest, opened, entry, None, None, proof_proposer(folder, manifest))
-            speculative = tokens.decode_all(bundle, prompts, most, False, sources)
-            asked = generation(_OF_THE_TARGET, "verify", *([] if sources is None else [ENCODE_SOURCE]))
-            alone = steps.result(f"decoding alone on {lowered.name}", asked, partial(decode_alone, bundle))
-            cases = list(tokens.pair_up(bundle, prompts, speculative, [Generation(**each) for each in alone], sources))
-            ties = [tie for case in cases if (tie := tokens.check_equal(bundle, case))]
-            row = tokens.summary(cases, ties)
-            if inputs.are_texts and manifest.tokens:  # random prompts tell nothing about texts
-                row[acceptance.KEY] = tokens.acceptance_of(speculative, manifest).to_json()
-            if seeds.applies(bundle):
-                row["seeds"] = seeds.check(bundle, prompts, most, sources)
-            del bundle
-            free_memory()
-            return {"row": row, "written": _json([case.written for case in cases])}
+        def prove() -> dict[str, Any]:
+            with log_step(title):
+                return self._speculate(engine)
 
-    decided = generation((name for name in whole if name not in ("name", "plan", "engines")), *entry.files)
-    speculation = SpeculationInputs(decided, inputs.are_texts, inputs.retrieval, inputs.cascade, inputs.writer)
-    found = steps.result(title, speculation, prove)
-    stands_for = engines_of(lowered, inputs.engines)
-    row: dict[str, Any] = {"engine": lowered.name, "engines": stands_for, "executed_by": "onnxruntime cpu"}
-    row |= {"precision": entry.precision} | found["row"]
-    return row, [tokens.GeneratedTokens(**each) for each in found["written"]]
+        found = self.steps.result(title, speculation, prove)
+        stands_for = engines_of(lowered, inputs.engines)
+        row: dict[str, Any] = {"engine": lowered.name, "engines": stands_for, "executed_by": "onnxruntime cpu"}
+        row |= {"precision": entry.precision} | found["row"]
+        return row, [tokens.GeneratedTokens(**each) for each in found["written"]]
+
+    def _generation(self, entry: EngineEntry, fields: Collection[str], graphs: Iterable[str]) -> GenerationInputs:
+        """Return the inputs of generating. fields: of the manifest, on which the tokens depend; graphs: names."""
+        files = GraphFiles(self.folder, tuple(entry.files[name] for name in graphs))
+        manifest = {name: value for name, value in self.manifest.to_json().items() if name in fields}
+        most = self.inputs.max_new_tokens
+        return GenerationInputs(files, entry.precision, self.prompts, most, manifest, self.sources)
+
+    def _speculate(self, engine: ProofEngine) -> dict[str, Any]:
+        """Generate with and without drafts. Return the row of the comparison, and the tokens as JSON."""
+        prompts, most, sources, manifest = self.prompts, self.inputs.max_new_tokens, self.sources, self.manifest
+        names = [graph.name for graph in engine.entry.graphs]
+        opened = engine.open(self.folder, *names, batch_size=manifest.batch_size)
+        bundle = Bundle(manifest, opened, engine.entry, None, None, proof_proposer(self.folder, manifest))
+        speculative = tokens.decode_all(bundle, prompts, most, False, sources)
+        alone = self._decode_alone(bundle, engine)
+        cases = list(tokens.pair_up(bundle, prompts, speculative, alone, sources))
+        ties = [tie for case in cases if (tie := tokens.check_equal(bundle, case))]
+        row = tokens.summary(cases, ties)
+        if self.inputs.are_texts and manifest.tokens:  # random prompts tell nothing about texts
+            row[acceptance.KEY] = tokens.acceptance_of(speculative, manifest).to_json()
+        if seeds.applies(bundle):
+            row["seeds"] = seeds.check(bundle, prompts, most, sources)
+        del bundle, opened
+        free_memory()
+        return {"row": row, "written": _json([case.written for case in cases])}
+
+    def _decode_alone(self, bundle: Bundle, engine: ProofEngine) -> list[Generation]:
+        """Generate autoregressively, which depends on fewer inputs: a cached step of its own."""
+
+        def decode() -> list[dict[str, Any]]:
+            found = tokens.decode_all(bundle, self.prompts, self.inputs.max_new_tokens, True, self.sources)
+            return [asdict(each) for each in found]
+
+        graphs = ["verify"] if self.sources is None else ["verify", ENCODE_SOURCE]
+        decided = self._generation(engine.entry, _OF_THE_TARGET, graphs)
+        found = self.steps.result(f"decoding alone on {engine.lowered.name}", decided, decode)
+        return [Generation(**each) for each in found]
 
 
 _OF_THE_TARGET = (

@@ -93,12 +93,17 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     if quantized is None:  # else their shapes are those of a packed form
         check_head(folder, config, stored, facts.vocabulary_size)
         check_layers(folder, sizes, tensors)
+    return _read_files(folder, stored), facts
+
+
+def _read_files(folder: Path, stored: Mapping[str, StoredTensor]) -> tuple[Path, ...]:
+    """Return the files of a checkpoint that are read, relative to `folder`. stored: all of its tensors."""
     return (
         *_present(folder, CONFIG, GENERATION_CONFIG),
         *files_of(stored),
         *_merged_adapter(folder),
         *_present(folder, *TOKENIZER_FILES, *_named_templates(folder)),
-    ), facts
+    )
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Rows of keys and values that layers keep of a token, by a config alone: what a plan says of caches before the probe
-has looked. Where a config leaves a size to its model's class, the largest that is known stands for it."""
+"""Rows of keys and values that layers cache for a token, from a config alone: a plan needs them before the model is
+probed. If a config leaves a size to its model's class, the largest known one is taken."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

@@ -60,13 +60,7 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constr
         Spec("logit_rows", "int64", ("logit_rows",), "logit_rows", "index"),
     ]
     inputs += [length_input(batch)] if verify.decoder.has_source else []
-    if is_sampling:
-        inputs += [*_settings(batch), _io("uniforms", (batch, "logit_rows"), dtype="float32")]
-        inputs += _adjustments(batch)
-    if verify.acceptance.speculative is not None:
-        inputs.append(_io("accept_uniforms", (batch, width.tokens), dtype="float32"))
-    if width.candidates:
-        inputs += _proposals(("draft_ids", "draft_probs"), batch, width)
+    inputs += _acceptance_inputs(verify, width, batch, is_sampling=is_sampling)
     if verify.adapters is not None:
         inputs.append(_io("adapter", (batch,)))
         matrices = verify.adapters.shapes(verify.decoder.model)
@@ -88,6 +82,16 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constr
     if verify.successors:
         outputs += _ranked(batch, verify.successors)
     return Graph("verify", (*inputs, *caches), (*outputs, *_updates(caches)))
+
+
+def _acceptance_inputs(verify: Verify, width: DraftWidth, batch: Dimension, *, is_sampling: bool) -> list[Spec]:
+    """Return the inputs on which acceptance depends: sampling, random numbers, and the drafts' probabilities."""
+    found = list[Spec]()
+    if is_sampling:
+        found += [*_settings(batch), _io("uniforms", (batch, "logit_rows"), dtype="float32"), *_adjustments(batch)]
+    if verify.acceptance.speculative is not None:
+        found.append(_io("accept_uniforms", (batch, width.tokens), dtype="float32"))
+    return [*found, *_proposals(("draft_ids", "draft_probs"), batch, width)] if width.candidates else found
 
 
 def _masks(verify: Verify, batch: Dimension) -> list[Spec]:

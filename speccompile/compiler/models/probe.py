@@ -57,14 +57,14 @@ class _Recorder(CachedPass):
         self.found: dict[int, list[RecurrentState]] = {}
         self.crossed: dict[int, tuple[int, int]] = {}
 
-    def attend(self, query: Tensor, asked: AttentionCall) -> Tensor:
-        rows = self.layers[asked.source]
+    def attend(self, query: Tensor, call: AttentionCall) -> Tensor:
+        rows = self.layers[call.source]
         if rows.keys.shape[2] > query.shape[2]:
-            raise UnsupportedModelError(f"layer {asked.layer} attends more than once a token")
-        if not isinstance(asked.tag, MaskTag):
-            raise UnsupportedModelError(f"layer {asked.layer} attends without a mask from transformers' mask interface")
-        self.tags[asked.layer], self.sources[asked.layer] = asked.tag, asked.source
-        return query.new_zeros((*query.shape[:3], (rows.keys if asked.is_latent else rows.values).shape[3]))
+            raise UnsupportedModelError(f"layer {call.layer} attends more than once a token")
+        if not isinstance(call.tag, MaskTag):
+            raise UnsupportedModelError(f"layer {call.layer} attends without a mask from transformers' mask interface")
+        self.tags[call.layer], self.sources[call.layer] = call.tag, call.source
+        return query.new_zeros((*query.shape[:3], (rows.keys if call.is_latent else rows.values).shape[3]))
 
     def attend_source(self, query: Tensor, layer: int, scaling: float | None, softcap: float) -> Tensor:
         keys, values = self.cross[layer]

@@ -175,30 +175,30 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
             self.biases[window] = torch.where(visible, 0.0, ops.HIDDEN)[:, None]
         return self.biases[window]
 
-    def attend(self, query: Tensor, asked: "AttentionCall") -> Tensor:
+    def attend(self, query: Tensor, call: "AttentionCall") -> Tensor:
         """Attend: [B, N, T, D] -> [B, N, T, E], see `ops.attend`; this cache has just received the rows."""
-        rows, window = self.layers[asked.source], self.windows[asked.layer]
-        if asked.by_distance:  # its table may serve later layers, though it is skipped itself
-            self.keep_relative(asked.by_distance, self.named[f"key.{self.kept[0]}"].shape[2])
-        if asked.layer in self.skipped:
-            return query.new_zeros((*query.shape[:3], (rows.keys if asked.is_latent else rows.values).shape[3]))
-        keys, values = self.named[f"key.{asked.source}"], self.named[f"value.{asked.source}"]
-        if self.dtype != FLOAT_CACHE and (asked.shift or asked.is_latent):
-            kind = "pairs values with other heads' keys" if asked.shift else "has latent attention (MLA)"
+        rows, window = self.layers[call.source], self.windows[call.layer]
+        if call.by_distance:  # its table may serve later layers, though it is skipped itself
+            self.keep_relative(call.by_distance, self.named[f"key.{self.kept[0]}"].shape[2])
+        if call.layer in self.skipped:
+            return query.new_zeros((*query.shape[:3], (rows.keys if call.is_latent else rows.values).shape[3]))
+        keys, values = self.named[f"key.{call.source}"], self.named[f"value.{call.source}"]
+        if self.dtype != FLOAT_CACHE and (call.shift or call.is_latent):
+            kind = "pairs values with other heads' keys" if call.shift else "has latent attention (MLA)"
             raise UnsupportedModelError(
                 f"cache.dtype: received {self.dtype}, expected float: this model {kind}, whose cached "
                 "rows are not those of a head",
                 hint="remove cache.dtype, or set it to float",
             )
         own_keys, own = self.stored("key", rows.keys), self.stored("value", rows.values)
-        if asked.by_distance:
-            return self.attend_by_distance(asked.by_distance, query, (own_keys, own), (keys, values), asked.scale)
-        if asked.shift:
-            own, values = (each.roll(asked.shift, 1) for each in (own, values))
+        if call.by_distance:
+            return self.attend_by_distance(call.by_distance, query, (own_keys, own), (keys, values), call.scale)
+        if call.shift:
+            own, values = (each.roll(call.shift, 1) for each in (own, values))
         return ops.attend(
             query, own_keys, own, keys, values, self.length, window_reference(self.positions, window),
-            self.bias(window).to(query.dtype), asked.scale, asked.softcap, abs(window), asked.sinks, asked.is_latent,
-            asked.source in self.rings,
+            self.bias(window).to(query.dtype), call.scale, call.softcap, abs(window), call.sinks, call.is_latent,
+            call.source in self.rings,
         )  # fmt: skip
 
     def commit(self, rows: list[Tensor], count: Tensor | None = None) -> list[Tensor]:
@@ -282,28 +282,38 @@ def _attention(
     cross = current.cross_layer(key)
     if cross is not None:
         return current.attend_source(query, cross, scaling, float(softcap or 0.0)).transpose(1, 2).contiguous(), None
-    asked = _asked(current, module, key, attention_mask, by_distance=by_distance)
+    call = _find_call(current, module, key, attention_mask, by_distance=by_distance)
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-    asked = replace(asked, scale=scale, softcap=float(softcap or 0.0), sinks=s_aux)
-    rows = current.layers[asked.source]
-    groups, times = rows.keys.shape[1], key.shape[1] // rows.keys.shape[1]
-    if key is rows.keys and value is rows.values:
-        context = current.attend(query, asked)
-    elif is_latent(module, rows.keys, rows.values):
-        latent_query, outwards = absorb_query(module, query)
-        context = current.attend(latent_query, replace(asked, is_latent=True)) @ outwards
-    elif key is rows.keys and value.shape == rows.values.shape:
-        other = current.attend(query, replace(asked, shift=groups // 2))
-        context = of_half(current.attend(query, asked), other, rows.n_attended % 2)
-    elif times > 1 and value.shape[1] == times * rows.values.shape[1] == times * groups:
-        context = repeated_heads(current.attend(grouped_heads(query, groups, times), asked), groups, times)
-    else:
-        raise UnsupportedModelError(f"{type(module).__name__} changes keys or values between its cache and attention")
-    rows.n_attended += 1
+    call = replace(call, scale=scale, softcap=float(softcap or 0.0), sinks=s_aux)
+    context = _attend_cached(current, module, query, key, value, call)
+    current.layers[call.source].n_attended += 1
     return context.transpose(1, 2).contiguous(), None
 
 
-def _asked(current: CachedPass, module: nn.Module, key: Tensor, tag: object, *, by_distance: bool) -> AttentionCall:
+def _attend_cached(
+    current: CachedPass, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall
+) -> Tensor:
+    """Attend to cached rows with queries [B, N, T, D] -> [B, N, T, E].
+
+    key, value: as the module passes them. They are the cache's own rows, heads made of latent rows (MLA), the values of
+    other heads (differential attention), or rows repeated for all heads of a group.
+    """
+    rows = current.layers[call.source]
+    groups, times = rows.keys.shape[1], key.shape[1] // rows.keys.shape[1]
+    if key is rows.keys and value is rows.values:
+        return current.attend(query, call)
+    if is_latent(module, rows.keys, rows.values):
+        latent_query, outwards = absorb_query(module, query)
+        return current.attend(latent_query, replace(call, is_latent=True)) @ outwards
+    if key is rows.keys and value.shape == rows.values.shape:
+        other = current.attend(query, replace(call, shift=groups // 2))
+        return of_half(current.attend(query, call), other, rows.n_attended % 2)
+    if times > 1 and value.shape[1] == times * rows.values.shape[1] == times * groups:
+        return repeated_heads(current.attend(grouped_heads(query, groups, times), call), groups, times)
+    raise UnsupportedModelError(f"{type(module).__name__} changes keys or values between its cache and attention")
+
+
+def _find_call(current: CachedPass, module: nn.Module, key: Tensor, tag: object, *, by_distance: bool) -> AttentionCall:
     """Return which layer attends, and to whose rows. by_distance: whether scores have a bias for each distance.
 
     Rows are found by the keys. They are an earlier layer's if this layer has put none into the cache (Gemma 3n). Else

@@ -35,26 +35,26 @@ class TrainingPass(CachedPass):
         super().set_positions(positions, row_positions, visible, count)
         self.n_own = n_own
 
-    def attend(self, query: Tensor, asked: AttentionCall) -> Tensor:
+    def attend(self, query: Tensor, call: AttentionCall) -> Tensor:
         """Attend: [B, N, T, D] -> [B, N, T, E], as `ops.attend` with nothing committed."""
-        rows = self.layers[asked.source]
+        rows = self.layers[call.source]
         keys, values = rows.keys, rows.values
-        if asked.shift:
-            values = values.roll(asked.shift, 1)
-        if asked.is_latent:
+        if call.shift:
+            values = values.roll(call.shift, 1)
+        if call.is_latent:
             keys, values = torch.cat([keys, values], 3), keys
         groups = query.shape[1] // keys.shape[1]
         keys, values = keys.repeat_interleave(groups, 1), values.repeat_interleave(groups, 1)
-        bias = self.bias(self.windows[asked.layer]).to(query.dtype)
-        if not self.n_own and asked.softcap == 0 and asked.sinks is None:
-            return functional.scaled_dot_product_attention(query, keys, values, attn_mask=bias, scale=asked.scale)
+        bias = self.bias(self.windows[call.layer]).to(query.dtype)
+        if not self.n_own and call.softcap == 0 and call.sinks is None:
+            return functional.scaled_dot_product_attention(query, keys, values, attn_mask=bias, scale=call.scale)
         size = query.shape[2]
         plain = keys.shape[2] - self.n_own * size
         runs = range(plain, keys.shape[2], size)
         own = [(query * keys[:, :, run : run + size]).sum(-1, keepdim=True) for run in runs]
-        scores = torch.cat([query @ keys[:, :, :plain].transpose(-1, -2), *own], 3) * asked.scale
-        bias = torch.cat([bias, self._own_bias(self.windows[asked.layer]).to(query.dtype)], 3)
-        weights = ops.shares(scores, bias, asked.softcap, asked.sinks)
+        scores = torch.cat([query @ keys[:, :, :plain].transpose(-1, -2), *own], 3) * call.scale
+        bias = torch.cat([bias, self._own_bias(self.windows[call.layer]).to(query.dtype)], 3)
+        weights = ops.shares(scores, bias, call.softcap, call.sinks)
         context = weights[..., :plain] @ values[:, :, :plain]
         for index, run in enumerate(runs):
             context = context + weights[..., plain + index, None] * values[:, :, run : run + size]

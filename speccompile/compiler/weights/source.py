@@ -128,7 +128,7 @@ def codes_as(source: LazyWeight, part: slice, kind: CodeKind | None) -> Codes:
     return in_kind(source.block_codes(part), own, kind)
 
 
-def places_of(key: str, sources: Sequence[LazyWeight]) -> dict[str, Any] | None:
+def locations_of(key: str, sources: Sequence[LazyWeight]) -> dict[str, Any] | None:
     """Return where the codes of several weights lie, as `codes_place`; None if some have none."""
     places = [source.codes_place for source in sources]
     return None if None in places else {key: places}
@@ -308,7 +308,7 @@ class Stacked(View):
 
     @property
     def codes_place(self) -> dict[str, Any] | None:
-        return places_of(STACK, self.sources)
+        return locations_of(STACK, self.sources)
 
 
 class Concatenated(View):
@@ -335,7 +335,7 @@ class Concatenated(View):
 
     @property
     def codes_place(self) -> dict[str, Any] | None:
-        return places_of(JOINED, self.sources)
+        return locations_of(JOINED, self.sources)
 
     def _reached(self, part: slice) -> Iterator[tuple[LazyWeight, slice]]:
         """Yield (source, its rows) for the rows of the part."""

@@ -85,7 +85,7 @@ class DSparkReader(DFlashReader):
         assert isinstance(reading.slots, DSparkSlots)
         if self.confidence_head is None:
             return super().confidence(reading, logits)
-        return torch.sigmoid(self.confidence_head(reading.slots.judged()))
+        return torch.sigmoid(self.confidence_head(reading.slots.confidence_inputs()))
 
 
 class DSparkSlots(Slots):
@@ -106,7 +106,7 @@ class DSparkSlots(Slots):
         added, self.memory = head(self.embedding, hidden, of_parents(self.memory, parents))
         return logits + added
 
-    def judged(self) -> Tensor:
+    def confidence_inputs(self) -> Tensor:
         """Return the confidence head's input at the last block position: hidden float32 [B, 1, h], concatenated with
         the Markov head's row if `with_markov`."""
         read = self.hidden[:, self.slot : self.slot + 1]

@@ -40,12 +40,13 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     return plan
 
 
-def decide(asked: MethodRequest) -> Mapping[str, Any]:
+def decide(request: MethodRequest) -> Mapping[str, Any]:
     """Return no further fields. Raise RecipeError for a confidence threshold of a tree: its paths do not end early."""
-    if asked.section.threshold is not None and asked.tree.kind != "chain":
-        raise asked.origin.refusal(
-            "drafter.threshold", str(asked.section.threshold),
-            f"none for a {asked.tree.kind} tree: only a chain ends early", "remove drafter.threshold, or drafter.tree",
+    if request.section.threshold is not None and request.tree.kind != "chain":
+        raise request.origin.refusal(
+            "drafter.threshold", str(request.section.threshold),
+            f"none for a {request.tree.kind} tree: only a chain ends early",
+            "remove drafter.threshold, or drafter.tree",
         )  # fmt: skip
     return {}
 

@@ -34,42 +34,43 @@ class DSparkStudent(BlockStudent):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.sure = list[Tensor]()  # of the last forward: logits of the confidence [B, A], one per draft
+        self.confidences = list[Tensor]()  # of the last forward: logits of the confidence [B, A], one per draft
 
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
         """See `TrainableDrafter.forward`."""
-        slots, judge, said = self.slots(seen, anchors, depth), self.network.confidence_head, list[Tensor]()
+        slots, confidence_head, found = self.slots(seen, anchors, depth), self.network.confidence_head, list[Tensor]()
         assert isinstance(slots, DSparkSlots)
-        self.sure = []
+        self.confidences = []
         for logits in self.read(slots, seen, anchors, depth):
-            said.append(logits)
-            if judge is not None:
-                self.sure.append(judge(slots.judged().detach())[:, 0].unflatten(0, anchors.shape))
-        return said
+            found.append(logits)
+            if confidence_head is not None:
+                confidence = confidence_head(slots.confidence_inputs().detach())[:, 0]
+                self.confidences.append(confidence.unflatten(0, anchors.shape))
+        return found
 
     def own_loss(
         self, seen: TeacherBatch, anchors: Tensor, drafted: list[Tensor], accepted: list[Tensor]
     ) -> Tensor | None:
         """Return the binary cross entropy between confidence and the target's acceptance probability, for the drafts of
         the last `forward` (section 3 of DeepSeek's paper); see `TrainableDrafter.own_loss`."""
-        if not self.sure:
+        if not self.confidences:
             return None
         wanted = torch.stack(accepted, -1)
-        return functional.binary_cross_entropy_with_logits(torch.stack(self.sure, -1), wanted, reduction="none")
+        return functional.binary_cross_entropy_with_logits(torch.stack(self.confidences, -1), wanted, reduction="none")
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:
     """Write a new head: DFlash's with a draft at every block position, and a Markov head with zero corrections.
     DeepSpec's heads have copies of the target's embedding and output matrix."""
     base, sizes = block_config(wanted), target_sizes(wanted)
-    said: dict[str, Switch] = {
+    switches: dict[str, Switch] = {
         "markov_rank": int(wanted.sizes["markov_rank"]), "markov_head_type": str(wanted.sizes["markov_head_type"]),
         "enable_confidence_head": True, "confidence_head_with_markov": True,
     }  # fmt: skip
-    shapes = own_shapes(layer_shape(base), said | {"confidence_head": True}, (sizes[1], sizes[1]))
+    shapes = own_shapes(layer_shape(base), switches | {"confidence_head": True}, (sizes[1], sizes[1]))
     tensors = initial_tensors(wanted, layer_shape(base)) | random_tensors(shapes, wanted.seed + 1)
     tensors["markov_head.markov_w2.weight"].zero_()
-    own = {"mask_token_id": mask_token(wanted), "target_layer_ids": layer_ids(wanted), **said}
+    own = {"mask_token_id": mask_token(wanted), "target_layer_ids": layer_ids(wanted), **switches}
     if wanted.dialect == DEEPSPEC:
         ends = {"embed_tokens.weight": wanted.ends.embed.table, "lm_head.weight": wanted.ends.head.weight}
         tensors |= {name: tensor.float() for name, tensor in ends.items()}

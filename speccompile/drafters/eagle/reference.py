@@ -20,8 +20,8 @@ from speccompile.drafters.formula import (
     following,
     linear,
     mlp,
-    places_of,
     rms,
+    text_positions,
     weights_of,
 )
 from speccompile.drafters.probe import before_norm
@@ -41,7 +41,7 @@ def teachers(context: DrafterContext) -> list[ReferenceLogits]:
         x, found = torch.tensor(fed.features), list[Tensor]()
         for count in range(len(drafts) + 1):
             embedded = following(fed, drafts[:count], ends.embed)
-            hidden = rows(x, embedded, places_of(fed, len(x), layers), layers, weights)[-1:]
+            hidden = rows(x, embedded, text_positions(fed, len(x), layers), layers, weights)[-1:]
             found.append(functional.linear(hidden[0], ends.head.weight, ends.head.bias))
             x = torch.cat([x, hidden])
         return torch.stack(found).numpy()

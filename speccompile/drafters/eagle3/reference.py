@@ -20,8 +20,8 @@ from speccompile.drafters.formula import (
     linear,
     mlp,
     over_target,
-    places_of,
     rms,
+    text_positions,
     with_ends,
 )
 from speccompile.drafters.probe import flipped, shifted_taps
@@ -41,7 +41,7 @@ def teachers(context: DrafterContext) -> list[ReferenceLogits]:
         x, found = fuse(torch.tensor(fed.features), head, weights), list[Tensor]()
         for count in range(len(drafts) + 1):
             embedded = following(fed, drafts[:count], Embedding(weights["embed_tokens.weight"]))
-            hidden, feedback = rows(x, embedded, places_of(fed, len(x), head.layers), head, weights)
+            hidden, feedback = rows(x, embedded, text_positions(fed, len(x), head.layers), head, weights)
             found.append(over_target(linear(hidden[-1], weights, "lm_head"), head, weights))
             x = torch.cat([x, feedback[-1:]])
         return torch.stack(found).numpy()

@@ -9,7 +9,7 @@ from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
 from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.eagle3 import reference as eagle3
-from speccompile.drafters.formula import following, linear, over_target, places_of, weights_of
+from speccompile.drafters.formula import following, linear, over_target, text_positions, weights_of
 from speccompile.drafters.p_eagle.dialects import MASK
 from speccompile.drafters.p_eagle.reading import SWITCH
 from speccompile.drafters.probe import flipped, shifted_taps
@@ -31,7 +31,7 @@ def teachers(context: DrafterContext) -> list[ReferenceLogits]:
         x = eagle3.fuse(torch.cat([torch.tensor(fed.features), masks]), head, weights)
         masked = [int(head.switches[SWITCH] or 0)] * len(drafts)
         embedded = following(fed, masked, Embedding(weights["embed_tokens.weight"]))
-        hidden, _ = eagle3.rows(x, embedded, places_of(fed, len(x), head.layers), head, weights)
+        hidden, _ = eagle3.rows(x, embedded, text_positions(fed, len(x), head.layers), head, weights)
         return over_target(linear(hidden[-1 - len(drafts) :], weights, "lm_head"), head, weights).numpy()
 
     return [logits]

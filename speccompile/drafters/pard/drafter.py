@@ -6,7 +6,7 @@ from torch import Tensor
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft import Accepted, Drafter
 from speccompile.compiler.step.draft.language import DecoderReader, DecoderReading
-from speccompile.compiler.step.draft.masked import ParallelDraftRound, mask_token_attention, places_of
+from speccompile.compiler.step.draft.masked import ParallelDraftRound, draft_row_indices, mask_token_attention
 from speccompile.compiler.step.draft.own_text import OwnTokens
 from speccompile.drafters.context import DrafterContext, token_by_token
 
@@ -48,6 +48,6 @@ class PardReading(ParallelDraftRound, DecoderReading):
         positions = torch.cat([self.row_positions, behind], 1)
         self.current.set_positions(positions, positions, mask_token_attention(causal, self.seen, masks))
         tokens = torch.cat([tokens, torch.full((batch, masks), self.reader.mask_token, device=tokens.device)], 1)
-        self.depths = self.reader.run(self.current, tokens, places_of(self.last[:, None], width, masks))
+        self.depths = self.reader.run(self.current, tokens, draft_row_indices(self.last[:, None], width, masks))
         self.logits = self.depths[:, :1]
         self.caught_up = [rows[:, :, :width] for rows in self.current.rows()]

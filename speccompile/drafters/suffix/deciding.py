@@ -16,14 +16,14 @@ LEAST_LANE = 64
 """Minimum number of tokens of the ring per batch slot: fewer do not hold an answer."""
 
 
-def decide(asked: MethodRequest) -> Mapping[str, Any]:
+def decide(request: MethodRequest) -> Mapping[str, Any]:
     """Return the field `suffix` of the plan. Raise RecipeError for invalid combinations of keys, or with the batch."""
-    written, origin, is_chain = asked.section, asked.origin, asked.tree.kind == "chain"
+    written, origin, is_chain = request.section, request.origin, request.tree.kind == "chain"
     look_again = bool(written.look_again)
     if look_again and not is_chain:
         hint = "remove drafter.look_again, or set drafter.tree to chain"
         raise origin.refusal("drafter.look_again", "true beside a tree", "it with a chain alone", hint)
-    factor, offset = 0.0, float(asked.tokens)  # no other limit
+    factor, offset = 0.0, float(request.tokens)  # no other limit
     if written.factor is not None or written.offset is not None:
         factor = FACTOR if written.factor is None else written.factor
         offset = OFFSET if written.offset is None else written.offset
@@ -32,7 +32,7 @@ def decide(asked: MethodRequest) -> Mapping[str, Any]:
         key = "offset" if written.factor is None else "factor"
         received = f"{factor} tokens for each of a match and {offset} more, which drafts nothing"
         raise origin.refusal(f"drafter.{key}", received, f"one token or more for a match of {match}", f"raise {key}")
-    _check_ring(written.remember or 0, asked)
+    _check_ring(written.remember or 0, request)
     return {"suffix": SuffixPlan(match, factor, offset, look_again, written.remember or 0)}
 
 
@@ -44,10 +44,10 @@ def _decide_match(written: Any, origin: RecipeSource) -> int:
     return match
 
 
-def _check_ring(remember: int, asked: MethodRequest) -> None:
-    origin, batch_size = asked.origin, asked.batch_size
-    if remember and asked.method != "exact":
-        received = f"{remember}, beside verify.method {asked.method}"
+def _check_ring(remember: int, request: MethodRequest) -> None:
+    origin, batch_size = request.origin, request.batch_size
+    if remember and request.method != "exact":
+        received = f"{remember}, beside verify.method {request.method}"
         expected = "nothing there: what that accepts depends on the drafts, and would on all earlier answers"
         raise origin.refusal("drafter.remember", received, expected, "remove it, or set verify.method to exact")
     if remember and remember // batch_size < LEAST_LANE:

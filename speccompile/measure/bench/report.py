@@ -202,7 +202,7 @@ def _pairs(cases: Sequence[PromptRuns]) -> list[tuple[Generation, Generation]]:
 
 def _is_full(case: PromptRuns) -> bool:
     return any(
-        one.finish_reason == "capacity" for way in (case.speculative, case.autoregressive) for one in generations(way)
+        one.finish_reason == "capacity" for mode in (case.speculative, case.autoregressive) for one in generations(mode)
     )
 
 

@@ -87,23 +87,23 @@ def make_roofline(
     graphs: Sequence[Graph],
     context: int,
     speculative: ModeStatistics | None,
-    alone: ModeStatistics,
+    autoregressive: ModeStatistics,
 ) -> Roofline:
-    """Return the roofline. graphs: the engine's. context: committed tokens. alone: the autoregressive mode."""
+    """Return the roofline. graphs: the engine's. context: committed tokens. autoregressive: the autoregressive mode."""
     described = {graph.name: graph for graph in graphs}
 
-    def traffic(way: ModeStatistics, window: int) -> Traffic:
-        runs = _runs(described, way.drafting_rounds / way.rounds if way.rounds else 0.0)
+    def traffic(mode: ModeStatistics, window: int) -> Traffic:
+        runs = _runs(described, mode.drafting_rounds / mode.rounds if mode.rounds else 0.0)
         weights = round(
             sum(n * _weight_bytes(manifest, name, reading.weights[name], window) for name, n in runs.items())
         )
         caches = round(sum(n * _cache_bytes(manifest, described[name], context) for name, n in runs.items()))
-        per_token, rate = (weights + caches) / (way.mean_accepted or 1), way.decode_tokens_per_second
+        per_token, rate = (weights + caches) / (mode.mean_accepted or 1), mode.decode_tokens_per_second
         share = per_token * rate / reading.bandwidth.bytes_per_second if rate else None
         return Traffic(weights, caches, per_token, share)
 
     ours = traffic(speculative, manifest.tokens + 1) if speculative else None
-    return Roofline(reading.bandwidth, context, ours, traffic(alone, 1))
+    return Roofline(reading.bandwidth, context, ours, traffic(autoregressive, 1))
 
 
 def _runs(graphs: Container[str], drafting: float) -> dict[str, float]:

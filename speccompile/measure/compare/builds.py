@@ -14,7 +14,7 @@ MOST_KEPT = 10**9
 the seconds of the imports."""
 
 
-_KEYS = ("remember", "measure_pictures")
+_KEYS = ("use_build_cache", "measure_pictures")
 """Options of `compiler.build.build` in a job."""
 
 
@@ -22,9 +22,9 @@ class Builder:
     """Builder of methods for the source's engine, without proofs. One process imports once and builds all of them, if
     the target is small. Used in a `with` block."""
 
-    def __init__(self, source: TunedRecipe, *, remember: bool, watch: Watch, limit: TimeLimit) -> None:
-        """remember: use the build cache. watch: receives the events of the process. limit: ends it."""
-        self._source, self._remember, self._watch, self._limit = source, remember, watch, limit
+    def __init__(self, source: TunedRecipe, *, use_build_cache: bool, watch: Watch, limit: TimeLimit) -> None:
+        """watch: receives the events of the process. limit: ends it."""
+        self._source, self._use_build_cache, self._watch, self._limit = source, use_build_cache, watch, limit
         self._process = Subprocess(__name__)
         self._keeps = source.plan.target.facts.weight_bytes <= MOST_KEPT
 
@@ -36,29 +36,29 @@ class Builder:
 
     def build(self, method: Method, output: Path) -> None:
         """Build a method's bundle. Raise as `build_method` does."""
-        job = _job(self._source, method, output, remember=self._remember)
+        job = _job(self._source, method, output, use_build_cache=self._use_build_cache)
         self._process.run(job, f"building {method.name}", self._watch, self._limit)
         if not self._keeps:
             self._process.close()
 
 
-def build_method(source: TunedRecipe, method: Method, output: Path, remember: bool) -> None:
+def build_method(source: TunedRecipe, method: Method, output: Path, use_build_cache: bool) -> None:
     """Build the method's bundle for the source's engine into `output`, without a proof, in a process of its own.
-    remember: use the build cache.
+    use_build_cache: use the build cache.
 
     Raise the errors of a build, and EngineError if its process ended without an answer.
     """
-    run_apart(__name__, _job(source, method, output, remember=remember), f"building {method.name}")
+    run_apart(__name__, _job(source, method, output, use_build_cache=use_build_cache), f"building {method.name}")
 
 
-def _job(source: TunedRecipe, method: Method, output: Path, *, remember: bool) -> dict[str, Any]:
+def _job(source: TunedRecipe, method: Method, output: Path, *, use_build_cache: bool) -> dict[str, Any]:
     return {
         "recipe": str(source.path),
         "overrides": source.overrides,
         "engine": source.engine.name,
         "settings": method.settings,
         "output": str(output),
-        "remember": remember,
+        "use_build_cache": use_build_cache,
         "measure_pictures": method.name == AUTOREGRESSIVE,  # once: all methods have its target
     }
 

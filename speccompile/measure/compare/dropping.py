@@ -84,7 +84,7 @@ def ratio_of(speeds: Iterable[tuple[float, float]]) -> float:
     return fmean(ours) / fmean(theirs)
 
 
-def judge(cases: Sequence[PromptRuns], leaders: Sequence[Leader]) -> Verdict | None:
+def find_verdict(cases: Sequence[PromptRuns], leaders: Sequence[Leader]) -> Verdict | None:
     """Return the figures overall of a method that cannot win any more, else None. cases: its runs so far; leaders: see
     `leaders_of`."""
     ours = speeds_of(cases)

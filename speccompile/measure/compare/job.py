@@ -37,7 +37,7 @@ class Options:
     max_new_tokens: int = 128
     repeats: int = 3
     adaptive: bool = False
-    remember: bool = True
+    use_build_cache: bool = True
     drop: bool = True
     minutes: float = 4.0
     sampling: dict[str, Any] = field(default_factory=dict)

@@ -31,7 +31,7 @@ class Method:
     settings: tuple[str, ...]
 
 
-LOOKUP = next(kind for kind, family in DRAFTING_METHODS.items() if family.looks_up)
+LOOKUP = next(kind for kind, method in DRAFTING_METHODS.items() if method.looks_up)
 OWN = (
     CompareVariant("{own}"),
     CompareVariant("{own}-tokens-2", {"tree": None, "tokens": 2}),
@@ -56,7 +56,7 @@ def default_methods(source: TunedRecipe, index: Path | None = None) -> list[Meth
     own: list[Method] = []
     found: list[Method] = []
     plans: list[DrafterPlan] = []
-    others = [(kind, each) for kind, family in DRAFTING_METHODS.items() for each in family.compare_variants]
+    others = [(kind, each) for kind, method in DRAFTING_METHODS.items() for each in method.compare_variants]
     for kind, tried in [*((None, each) for each in OWN), *others]:
         method = _own(source, tried) if kind is None else _other(source, kind, tried, index)
         if method is None or method.name in [each.name for each in own + found]:

@@ -20,7 +20,7 @@ from speccompile.measure.bench.report import library_versions, mean_context
 from speccompile.measure.bench.run import COST_REPEATS
 from speccompile.measure.bench.sources import example
 from speccompile.measure.bench.timed import Timed, generate_timed
-from speccompile.measure.compare.dropping import Leader, Verdict, judge
+from speccompile.measure.compare.dropping import Leader, Verdict, find_verdict
 from speccompile.measure.compare.limit import TimeLimit
 from speccompile.measure.compare.subprocess_job import UNLIMITED, Watch, run_apart, serve
 from speccompile.runtime import Bundle, Generation
@@ -153,7 +153,7 @@ class _WatchedPass:
         cases, leaders = self.numbered(measured), self._job.leaders
         self._tell(figures(cases))
         if leaders and len(cases) < len(self._job.questions):
-            self.verdict = judge(cases, leaders)
+            self.verdict = find_verdict(cases, leaders)
         return self.verdict is None
 
 

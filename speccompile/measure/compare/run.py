@@ -49,7 +49,7 @@ def run_comparison(
     with ExitStack() as stack:
         if isinstance(pool, LocalExecutor):
             builder = stack.enter_context(
-                Builder(job.source, remember=job.options.remember, watch=board.event, limit=board.limit)
+                Builder(job.source, use_build_cache=job.options.use_build_cache, watch=board.event, limit=board.limit)
             )
             own_measure: Measure = partial(measure_method, watch=board.event, limit=board.limit)
             own_build: Build = lambda method, _, output: builder.build(method, output)  # noqa: E731  # mypy knows its type
@@ -59,7 +59,7 @@ def run_comparison(
 
 
 def _build_there(job: Comparison, method: Method, plan: Plan, output: Path) -> None:
-    build_method(job.source, method, output, job.options.remember)
+    build_method(job.source, method, output, job.options.use_build_cache)
 
 
 def _run(work: Work, job: Comparison) -> ComparisonReport:

@@ -9,7 +9,7 @@ from speccompile.errors import SpeccompileError
 from speccompile.machine.executor import Executor, LocalExecutor, Task
 from speccompile.machine.resource_errors import tightest_memory_limit
 from speccompile.measure.compare.board import BUILDING, MEASURING, Board
-from speccompile.measure.compare.dropping import Leader, Verdict, judge, leaders_of
+from speccompile.measure.compare.dropping import Leader, Verdict, find_verdict, leaders_of
 from speccompile.measure.compare.job import Comparison
 from speccompile.measure.compare.merge import differences_of, merge_passes
 from speccompile.measure.compare.methods import Method
@@ -134,7 +134,7 @@ class Work:
         for method, found in self.complete().items():
             if method is self._job.methods[0] or method.name in self.verdicts or not leaders:
                 continue
-            verdict = judge(merge_passes(found[:number]), leaders)
+            verdict = find_verdict(merge_passes(found[:number]), leaders)
             if verdict is not None:
                 self._enter(method, verdict)
 

@@ -12,7 +12,7 @@ from speccompile.measure.bench.cost_model import acceptance_rate
 from speccompile.measure.bench.costs import expected_tokens
 from speccompile.measure.predict.accept import accepted_at_depth
 from speccompile.measure.predict.costs import Costs, Interval, RunTime
-from speccompile.measure.predict.work import DraftWork, draft_work, target_work
+from speccompile.measure.predict.work import DraftWork, Work, draft_work, target_work
 from speccompile.plan.plan import Plan
 from speccompile.recipe.cache_sizes import cache_bytes
 from speccompile.recipe.resource_estimate import running_bytes
@@ -94,17 +94,9 @@ def predict(
     if context is not None and context > plan.max_length:
         said.append(f"{context} committed tokens do not fit in the caches: {plan.max_length} are predicted")
     context = min(context or CONTEXT, plan.max_length)
-    resident = target.weight_bytes + (draft.work.weight_bytes if draft else 0)
-    alone = costs.run(target, 1, context, target.weight_bytes)
     needed = running_bytes(plan)
     if memory is not None and needed > memory:
         said.append(f"{needed / 1e9:.2f} GB do not fit in the device's {memory / 1e9:.2f} GB of memory")
-    shapes = [_autoregression(alone)]
-    for name, drafts, depth in _shapes(plan):
-        verify = costs.run(target, drafts + 1, context, resident)
-        runs = [verify, *_draft_runs(costs, draft, drafts, depth, context, resident)]
-        is_chain = plan.drafter.tree.kind == "chain"
-        shapes.append(_shape(name, drafts, depth, runs, alone, costs, acceptance, is_chain=is_chain))
     return Prediction(
         name=plan.name,
         device=device,
@@ -117,9 +109,28 @@ def predict(
         device_memory=memory,
         ceiling=costs.ceiling(target.weight_bytes + context * target.cache_bytes),
         acceptance=tuple(acceptance) if acceptance is not None else None,
-        shapes=tuple(shapes),
+        shapes=tuple(_predict_shapes(plan, costs, target, draft, context, acceptance)),
         notes=tuple(said),
     )
+
+
+def _predict_shapes(
+    plan: Plan,
+    costs: Costs,
+    target: Work,
+    draft: DraftWork | None,
+    context: int,
+    acceptance: Sequence[float] | None,
+) -> Iterator[PredictedShape]:
+    """Yield autoregression, and every draft length or the tree."""
+    resident = target.weight_bytes + (draft.work.weight_bytes if draft else 0)
+    alone = costs.run(target, 1, context, target.weight_bytes)
+    is_chain = plan.drafter.tree.kind == "chain"
+    yield _autoregression(alone)
+    for name, drafts, depth in _shapes(plan):
+        verify = costs.run(target, drafts + 1, context, resident)
+        runs = [verify, *_draft_runs(costs, draft, drafts, depth, context, resident)]
+        yield _shape(name, drafts, depth, runs, alone, costs, acceptance, is_chain=is_chain)
 
 
 def _shapes(plan: Plan) -> Iterator[tuple[str, int, int]]:

@@ -18,7 +18,7 @@ from speccompile.progress import log_step, progress_counter
 if TYPE_CHECKING:
     from speccompile.compiler.build.layer_agreement import LayerAgreement
 
-SEARCHED = [kind for kind, family in DRAFTING_METHODS.items() if "layers" in family.keys]
+SEARCHED = [kind for kind, method in DRAFTING_METHODS.items() if "layers" in method.keys]
 """Kinds that draft with layers of the target."""
 SECONDS = 120.0
 """Default duration of a search."""

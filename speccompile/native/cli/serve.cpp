@@ -95,16 +95,14 @@ http::ConnectionLimits connections_of(const Arguments& given) {
   return limits;
 }
 
-}  // namespace
+// Refuse a target that reads texts with an encoder: OpenAI's API has no source for it.
+void check_served(const Manifest& manifest) {
+  if (!manifest.source || manifest.source->audio) return;
+  throw Error(Kind::kUsage, "received a bundle whose target reads texts with an encoder, expected a language model or one that hears: OpenAI's API has no source",
+              "generate with the bundle itself, or with its service: spc_scheduler_submit");
+}
 
-void serve(const Arguments& given) {
-  http::block_signals();
-  const std::string folder = given.rest[0];
-  const std::map<std::string, std::string> adapters = adapters_of(given);
-  const OpenedBundle checked = open_bundle(folder, false);  // refuse an invalid bundle before listening
-  if (checked.manifest.source && !checked.manifest.source->audio)
-    throw Error(Kind::kUsage, "received a bundle whose target reads texts with an encoder, expected a language model or one that hears: OpenAI's API has no source",
-                "generate with the bundle itself, or with its service: spc_scheduler_submit");
+http::Settings settings_of(const Arguments& given) {
   http::Settings settings;
   settings.keys = http::Keys(keys_of(given));
   settings.max_body_bytes = given.count("--body-bytes", settings.max_body_bytes);
@@ -116,16 +114,33 @@ void serve(const Arguments& given) {
   if (given.has("--image-host"))
     throw Error(Kind::kUsage, "--image-host " + given.text("--image-host") + ": received a host of pictures, expected none: speccompile-native has no client of HTTPS",
                 "serve with `speccompile serve`, or leave it out and send pictures as data: URLs");
-  http::ListenAddress place;
-  if (given.has("--host")) place.host = given.text("--host");
-  place.port = given.count("--port", place.port);
-  if (given.has("--unix")) place.unix_path = plain_path(given.text("--unix"));
+  return settings;
+}
+
+http::ListenAddress address_of(const Arguments& given) {
+  http::ListenAddress address;
+  if (given.has("--host")) address.host = given.text("--host");
+  address.port = given.count("--port", address.port);
+  if (given.has("--unix")) address.unix_path = plain_path(given.text("--unix"));
+  return address;
+}
+
+}  // namespace
+
+void serve(const Arguments& given) {
+  http::block_signals();
+  const std::string folder = given.rest[0];
+  const std::map<std::string, std::string> adapters = adapters_of(given);
+  const OpenedBundle checked = open_bundle(folder, false);  // refuse an invalid bundle before listening
+  check_served(checked.manifest);
+  const http::Settings settings = settings_of(given);
+  const http::ListenAddress address = address_of(given);
   const Limits limits = limits_of(given);
   const http::ConnectionLimits connections = connections_of(given);
   const double grace = number_of(given, "--grace").value_or(kGrace);
   const std::string name = given.has("--served-model-name") ? given.text("--served-model-name") : checked.manifest.name;
   const auto model = std::make_shared<http::ServedModel>(name, limits);
-  http::Listening listening(place);
+  http::Listening listening(address);
   write_stdout(listening.address + "\n");
   const auto load = [&] {
     try {
@@ -135,7 +150,7 @@ void serve(const Arguments& given) {
       throw;
     }
     log(Level::kInfo, "serving " + name + " on " + listening.address + ", batch size " + std::to_string(checked.manifest.batch_size));
-    if (settings.page && place.unix_path.empty()) log(Level::kInfo, "open " + listening.address + "/ in a browser to talk to it");
+    if (settings.page && address.unix_path.empty()) log(Level::kInfo, "open " + listening.address + "/ in a browser to talk to it");
   };
   http::serve(model, settings, listening, load, grace, connections);
 }

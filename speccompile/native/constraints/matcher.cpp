@@ -57,45 +57,47 @@ std::vector<uint8_t> Matcher::make_mask() {
 
 std::optional<int64_t> Matcher::forced_token() {
   const size_t base = parser_.size();
+  const std::string forced = push_forced_bytes();
+  const std::optional<int64_t> found = forced.empty() ? std::nullopt : first_token(forced);
+  parser_.pop(parser_.size() - base);
+  if (!found || !consume(*found)) return std::nullopt;  // a tokenizer may write "unknown" for a letter that it lacks
+  rollback(1);
+  return found;
+}
+
+std::string Matcher::push_forced_bytes() {
   std::string forced;
   while (!parser_.is_accepting()) {
     int only = -1;
     for (int byte = 0; byte < 256; ++byte) {
       if (!parser_.push(static_cast<uint8_t>(byte))) continue;
       parser_.pop(1);
-      if (only >= 0) {
-        only = -1;
-        break;
-      }
+      if (only >= 0) return forced;
       only = byte;
     }
     if (only < 0) break;
     parser_.push(static_cast<uint8_t>(only));
     forced += static_cast<char>(only);
   }
-  std::optional<int64_t> found;
-  if (!forced.empty()) {
-    const int64_t last = read_.empty() ? -1 : read_.back();
-    const std::string known = last < 0 ? "" : tokens_->is_special(last) ? Tokens::mark(last) : tokens_->bytes(last);
-    size_t fixed = 0, before = last < 0 ? 0 : 1;
-    TokenIds ids = tokens_->encode(known + forced, fixed);
-    if (before && (ids.empty() || ids[0] != last)) {
-      before = 0;
-      ids = tokens_->encode(forced, fixed);
-    }
-    fixed = std::max(fixed, before);
-    const bool has_rows = std::all_of(ids.begin(), ids.end(), [&](int64_t token) { return token < tokens_->size(); });
-    std::string open;  // the last bytes that are not fixed
-    for (size_t at = std::max(fixed, ids.size() - std::min<size_t>(ids.size(), 4)); at < ids.size() && has_rows; ++at) open += tokens_->bytes(ids[at]);
-    size_t kept = ids.size();
-    for (size_t left = has_rows ? tokens_->open_bytes(parser_, open) : 0; left > 0 && kept > fixed;)
-      left -= std::min(left, tokens_->bytes(ids[--kept]).size());
-    if (has_rows && kept > before) found = ids[before];
+  return forced;
+}
+
+std::optional<int64_t> Matcher::first_token(const std::string& forced) {
+  const int64_t last = read_.empty() ? -1 : read_.back();
+  const std::string known = last < 0 ? "" : tokens_->is_special(last) ? Tokens::mark(last) : tokens_->bytes(last);
+  size_t fixed = 0, before = last < 0 ? 0 : 1;
+  TokenIds ids = tokens_->encode(known + forced, fixed);
+  if (before && (ids.empty() || ids[0] != last)) {
+    before = 0;
+    ids = tokens_->encode(forced, fixed);
   }
-  parser_.pop(parser_.size() - base);
-  if (!found || !consume(*found)) return std::nullopt;  // a tokenizer may write "unknown" for a letter that it lacks
-  rollback(1);
-  return found;
+  fixed = std::max(fixed, before);
+  if (!std::all_of(ids.begin(), ids.end(), [&](int64_t token) { return token < tokens_->size(); })) return std::nullopt;
+  std::string open;  // the last bytes that are not fixed
+  for (size_t at = std::max(fixed, ids.size() - std::min<size_t>(ids.size(), 4)); at < ids.size(); ++at) open += tokens_->bytes(ids[at]);
+  size_t kept = ids.size();
+  for (size_t left = tokens_->open_bytes(parser_, open); left > 0 && kept > fixed;) left -= std::min(left, tokens_->bytes(ids[--kept]).size());
+  return kept > before ? std::optional<int64_t>(ids[before]) : std::nullopt;
 }
 
 bool Matcher::consume(int64_t token) {

@@ -38,6 +38,10 @@ class Matcher {
   std::vector<uint8_t> make_mask();
   // Return the token that the tokenizer would write next, where bytes must follow and what follows them cannot change it.
   std::optional<int64_t> forced_token();
+  // Read the bytes that must follow, up to the first that has an alternative.
+  std::string push_forced_bytes();
+  // Return the token that the tokenizer begins such bytes with, once they have been read.
+  std::optional<int64_t> first_token(const std::string& forced);
   // Read a token's bytes. Return whether they may follow; if not, nothing changes.
   bool consume(int64_t token);
   void rollback(size_t tokens);

@@ -146,15 +146,20 @@ void Parser::complete(Row& made, int number, int part) {
   std::sort(made.allowed.begin(), made.allowed.end());
   made.allowed.erase(std::unique(made.allowed.begin(), made.allowed.end()), made.allowed.end());
   made.can_advance = !made.allowed.empty();
+  allow_skip(made, part);
+  made.start = lexer_->start(made.allowed);
+}
+
+// Allow the lexeme that is skipped (whitespace) in the innermost part of the grammar that can go on. part: of the lexeme before.
+void Parser::allow_skip(Row& made, int part) const {
   const auto goes_on = [&](int which) {
     return std::any_of(made.allowed.begin(), made.allowed.end(), [&](int each) { return grammar_->lexemes()[static_cast<size_t>(each)].part == which; });
   };
   for (; part >= 0; part = grammar_->part(part).around) {
     if (!goes_on(part)) continue;
     if (const int skip = grammar_->part(part).skip; skip >= 0) made.allowed.insert(std::lower_bound(made.allowed.begin(), made.allowed.end(), skip), skip);
-    break;
+    return;
   }
-  made.start = lexer_->start(made.allowed);
 }
 
 }  // namespace spc::constraints

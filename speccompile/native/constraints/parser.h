@@ -49,6 +49,7 @@ class Parser {
   Row skipped(int from, int skip);
   Row advanced(int from, const std::vector<int>& lexemes);
   void complete(Row& made, int number, int part);
+  void allow_skip(Row& made, int part) const;
   int add(Row made);
 
   const std::shared_ptr<Grammar> grammar_;

@@ -67,6 +67,24 @@ std::vector<double> seconds_of(const std::vector<Way>& ways, int64_t runs, doubl
   return seconds;
 }
 
+// Return a verification of windows of `width` tokens in every batch slot, behind its first token.
+std::function<void()> verification(BoundGraphs& rounds, VerifyPass& pass, int64_t width) {
+  return [&rounds, &pass, width] {
+    for (int64_t row = 0; row < rounds.manifest.batch_size; ++row) {
+      rounds.n_given[row] = 1;
+      rounds.n_total[row] = width;
+      rounds.length[row] = 0;
+    }
+    pass.verify();
+  };
+}
+
+// Return the width of the fused round that is timed beside the widest, 0 for none. Drafting is a part of a fused round, so that
+// those of other widths do not lie between a round without drafts and the widest.
+int narrow_width(const std::map<int, int>& widths, bool is_fused) {
+  return is_fused && widths.size() > 2 ? std::next(widths.begin(), static_cast<std::ptrdiff_t>(widths.size() / 2))->first : 0;
+}
+
 // Return what rounds of one sequence cost, in seconds, in the form of `SpeedupModel::measured_times`; nullopt for a bundle
 // whose draft length does not adapt, and if there is time for fewer turns: first runs tell less than a record.
 //
@@ -80,24 +98,12 @@ std::optional<Json> measure_times(DecodeLoop& loop, int64_t least_turns) {
   const Span rows = rounds.supports_batch_slices ? Span{0, 1} : rounds.all();
   VerifyPass& single = rounds.forward({1, 1, 1, 1, false, false, false, rows});
   VerifyPass& window = rounds.forward({full, full, 1, 1, is_fused, false, false, rows});
-  const auto verify = [&rounds](int64_t width, VerifyPass& pass) {
-    return [&rounds, &pass, width] {
-      for (int64_t row = 0; row < rounds.manifest.batch_size; ++row) {
-        rounds.n_given[row] = 1;
-        rounds.n_total[row] = width;
-        rounds.length[row] = 0;
-      }
-      pass.verify();
-    };
-  };
-  std::vector<Way> ways{{verify(1, single)}, {verify(full, window)}};
+  std::vector<Way> ways{{verification(rounds, single, 1)}, {verification(rounds, window, full)}};
   if (has_draft) ways[1].emplace_back([&window] { window.draft()(); });
-  // Drafting is a part of a fused round, so that those of other widths do not lie between the two.
-  const std::map<int, int>& widths = loop.drafting().widths;
-  const int narrow = is_fused && widths.size() > 2 ? std::next(widths.begin(), static_cast<std::ptrdiff_t>(widths.size() / 2))->first : 0;
+  const int narrow = narrow_width(loop.drafting().widths, is_fused);
   if (narrow) {
     VerifyPass& between = rounds.forward({narrow, narrow, 1, 1, true, false, false, rows});
-    ways.push_back({verify(narrow, between)});
+    ways.push_back({verification(rounds, between, narrow)});
     between.has_run = true;
   }
   const std::vector<double> seconds = seconds_of(ways, kTimingRuns, kTimingLimit, least_turns);

@@ -127,9 +127,7 @@ inline OrtStatus* get_constant(const OrtKernelInfo* info, size_t index, int* is_
   return nullptr;
 }
 
-// Functions that are not filled in are null.
-inline OrtApi make_api() {
-  OrtApi api{};
+inline void put_registration(OrtApi& api) {
   put(api, ort::CreateStatus, +[](int, const char* text) { return new OrtStatus{text}; });
   put(api, ort::ReleaseStatus, +[](OrtStatus* status) { delete status; });
   put(api, ort::CreateCustomOpDomain, +[](const char* name, OrtCustomOpDomain** domain) -> OrtStatus* {
@@ -150,6 +148,9 @@ inline OrtApi make_api() {
         *size = 1 + static_cast<size_t>(std::snprintf(value, *size, "%d", options->threads));
         return nullptr;
       });
+}
+
+inline void put_tensors(OrtApi& api) {
   put(api, ort::GetTensorMutableData, +[](const OrtValue* value, void** data) -> OrtStatus* {
     *data = value->memory->data;
     return nullptr;
@@ -178,6 +179,9 @@ inline OrtApi make_api() {
     std::copy_n(info->shape.begin(), count, sizes);
     return nullptr;
   });
+}
+
+inline void put_kernels(OrtApi& api) {
   put(api, ort::KernelInfoGetAttribute_int64,
       +[](const OrtKernelInfo* info, const char* name, int64_t* value) { return look_up(info->integers, name, value); });
   put(api, ort::KernelInfoGetAttribute_float,
@@ -190,6 +194,14 @@ inline OrtApi make_api() {
   });
   put(api, ort::KernelContext_GetOutput, make_output);
   put(api, ort::KernelContext_ParallelFor, parallel_for);
+}
+
+// Functions that are not filled in are null.
+inline OrtApi make_api() {
+  OrtApi api{};
+  put_registration(api);
+  put_tensors(api);
+  put_kernels(api);
   return api;
 }
 

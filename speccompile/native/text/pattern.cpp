@@ -68,12 +68,9 @@ class Matcher {
   // One step; false where it fails.
   bool advance(const Step& step, uint32_t& pc, size_t& at) {
     switch (step.kind) {
-      case Step::Kind::kText: {
-        const std::string& text = program_.texts[step.a];
-        if (text_.compare(at, text.size(), text) != 0) return false;
-        at += text.size();
+      case Step::Kind::kText:
+        if (!take(program_.texts[step.a], at)) return false;
         break;
-      }
       case Step::Kind::kSet:
         if (!take(program_.sets[step.a], at)) return false;
         break;
@@ -84,11 +81,7 @@ class Matcher {
         if (!is_place(static_cast<Place>(step.a), at)) return false;
         break;
       case Step::Kind::kBack:
-        charge(step.a);
-        for (uint32_t i = 0; i < step.a; ++i) {
-          if (at == 0) return false;
-          at = unicode::before(text_, at);
-        }
+        if (!go_back(step.a, at)) return false;
         break;
       case Step::Kind::kLook: {
         size_t end = 0;
@@ -96,24 +89,27 @@ class Matcher {
         pc = step.a;
         return true;
       }
-      case Step::Kind::kAtomic: {
+      case Step::Kind::kAtomic:
         if (!run(pc + 1, at, at)) return false;
         pc = step.a;
         return true;
-      }
       case Step::Kind::kEnterLoop:
         push({Way::kSlot, step.a, 0, slots_[step.a]});
         slots_[step.a] = at;
         break;
       case Step::Kind::kLeaveIfSame:
-        if (slots_[step.a] == at) {
-          pc = step.b;
-          return true;
-        }
-        break;
+        if (slots_[step.a] != at) break;
+        pc = step.b;
+        return true;
       case Step::Kind::kDone: break;
     }
     ++pc;
+    return true;
+  }
+
+  bool take(const std::string& text, size_t& at) const {
+    if (text_.compare(at, text.size(), text) != 0) return false;
+    at += text.size();
     return true;
   }
 
@@ -122,6 +118,16 @@ class Matcher {
     const auto [code, size] = unicode::decode(text_, at);
     if (!set.has(code)) return false;
     at += size;
+    return true;
+  }
+
+  // Go back by some characters, as a look behind does.
+  bool go_back(uint32_t count, size_t& at) {
+    charge(count);
+    for (; count > 0; --count) {
+      if (at == 0) return false;
+      at = unicode::before(text_, at);
+    }
     return true;
   }
 

@@ -65,9 +65,9 @@ class GrammarTokenizer:
         except RecursionError:
             raise nested_too_deeply(kind) from None
         inner = LLMatcher(tokenizer, grammar, log_level=0, limits=_limits())
-        said = [inner.get_error()] if inner.is_error() else inner.get_grammar_warnings()
-        if said:
-            raise refused(kind, " ".join(said))
+        problems = [inner.get_error()] if inner.is_error() else inner.get_grammar_warnings()
+        if problems:
+            raise refused(kind, " ".join(problems))
         matcher = Matcher(inner, Vocabulary(self._size, frozenset(self._ends), frozenset(tokenizer.eos_tokens)))
         allows_any = matcher.allows_any()
         if inner.is_error():  # the first mask already reaches a limit of llguidance
@@ -150,9 +150,9 @@ def _limits() -> "LLParserLimits":
     )  # fmt: skip
 
 
-def refused(kind: str, said: str) -> UsageError:
-    """Return the error about a constraint that llguidance does not take. said: its message."""
-    plain = " ".join(said.split())
+def refused(kind: str, message: str) -> UsageError:
+    """Return the error about a constraint that llguidance does not take. message: llguidance's."""
+    plain = " ".join(message.split())
     if _STUCK in plain:
         return UsageError(
             f"constraint {kind}: received one whose texts no token of this model can begin, expected one that some can",

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from speccompile.bundle.media import COLUMN_WEIGHTS, PIXELS, PLACES, ROW_WEIGHTS
 from speccompile.runtime.images.family import EncoderRun, Family, Grid, Tile
 from speccompile.runtime.images.limits import MAX_SIDE
-from speccompile.runtime.images.patches import blocks_of, places_of
+from speccompile.runtime.images.patches import blocks_of, patch_positions
 from speccompile.runtime.images.resize import Pixels, resize
 from speccompile.runtime.images.tiles import nearest
 
@@ -71,7 +71,7 @@ class Lfm2VL(Family):
 
     def _run(self, tile: Pixels) -> EncoderRun:
         patch, merge, side = (int(self.images.settings[name]) for name in ("patch", "merge", "side"))
-        places = places_of(Grid(tile.shape[0] // self._side, tile.shape[1] // self._side, whole=False), merge)
+        places = patch_positions(Grid(tile.shape[0] // self._side, tile.shape[1] // self._side, whole=False), merge)
         found: EncoderRun = {PIXELS: blocks_of(self.normalized(tile), patch, merge, channels_last=True), PLACES: places}
         for axis, name in enumerate((ROW_WEIGHTS, COLUMN_WEIGHTS)):
             found[name] = _stretched(places[:, axis], tile.shape[axis] // patch, side)

@@ -32,7 +32,7 @@ class PatchFamily(Family):
         grid = self.grid(*image.shape[:2])
         side = self._patch * self._merge
         pixels = self.normalized(self._resized(image, grid.rows * side, grid.columns * side))
-        return [{PIXELS: self._cut(pixels), PLACES: places_of(grid, self._merge)}]
+        return [{PIXELS: self._cut(pixels), PLACES: patch_positions(grid, self._merge)}]
 
     def _cut(self, pixels: Tile) -> Tile:
         """Return the patches of normalized pixels as the tower reads them."""
@@ -49,7 +49,7 @@ def blocks_of(pixels: Tile, patch: int, merge: int, *, channels_last: bool = Fal
     return np.ascontiguousarray(cut).reshape(rows * columns * merge**2, -1)
 
 
-def places_of(grid: Grid, merge: int) -> NDArray[np.int64]:
+def patch_positions(grid: Grid, merge: int) -> NDArray[np.int64]:
     """Return row and column of each patch in the picture, int64 [patches, 2], block by block."""
     rows, columns = np.mgrid[: grid.rows * merge, : grid.columns * merge]
     both = np.stack([rows, columns], 2).reshape(grid.rows, merge, grid.columns, merge, 2)

@@ -90,26 +90,26 @@ class ImageReader:
         return SeenPrompt(ids, SequenceMedia(pictures, ids, self.encoder) if pictures else None)
 
 
-def images_per_prompt(asked: Any, prompts: int) -> list[list[Any]]:
-    """Return the pictures of each prompt. asked: None, a picture or a list of them for one prompt, a list of lists for
+def images_per_prompt(value: Any, prompts: int) -> list[list[Any]]:
+    """Return the pictures of each prompt. value: None, a picture or a list of them for one prompt, a list of lists for
     several. Raise UsageError."""
-    if asked is None:
+    if value is None:
         return [[] for _ in range(prompts)]
-    if isinstance(asked, (*_ONE, LowDetail)) or hasattr(asked, "__fspath__") or is_pillow(asked):
-        asked = [asked]
-    if not isinstance(asked, list | tuple):
+    if isinstance(value, (*_ONE, LowDetail)) or hasattr(value, "__fspath__") or is_pillow(value):
+        value = [value]
+    if not isinstance(value, list | tuple):
         raise UsageError(
-            f"images: received {type(asked).__name__}, expected a list of paths, bytes, arrays or pictures of Pillow",
+            f"images: received {type(value).__name__}, expected a list of paths, bytes, arrays or pictures of Pillow",
             hint="write images=[picture]",
         )
-    if prompts == 1 and not any(isinstance(each, list | tuple) for each in asked):
-        return [list(asked)]
-    if len(asked) != prompts or not all(each is None or isinstance(each, list | tuple) for each in asked):
+    if prompts == 1 and not any(isinstance(each, list | tuple) for each in value):
+        return [list(value)]
+    if len(value) != prompts or not all(each is None or isinstance(each, list | tuple) for each in value):
         raise UsageError(
-            f"images: received {len(asked)} values for {prompts} prompts, expected a list of pictures for each prompt",
+            f"images: received {len(value)} values for {prompts} prompts, expected a list of pictures for each prompt",
             hint="write images=[[picture], []] for a picture in the first of two prompts",
         )
-    return [list(each or ()) for each in asked]
+    return [list(each or ()) for each in value]
 
 
 def check_truncation(truncate: str | None, images: Sequence[Sequence[Any]]) -> None:

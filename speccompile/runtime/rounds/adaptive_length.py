@@ -59,12 +59,12 @@ class DraftLengthPolicy(Protocol):
         """Set the prior: acceptance measured on other texts."""
         ...
 
-    def begin(self, prompt: int, room: int) -> int:
-        """Begin a generation with `prompt` prompt tokens and at most `room` new tokens. Return the width of the next
+    def begin(self, prompt: int, max_new_tokens: int) -> int:
+        """Begin a generation with `prompt` prompt tokens and at most `max_new_tokens`. Return the width of the next
         window, as `next_width` does: it decides whether the drafter reads the prompt."""
         ...
 
-    def join(self, prompt: int, room: int) -> None:
+    def join(self, prompt: int, max_new_tokens: int) -> None:
         """Add a sequence to those that are decoding. Arguments as for `begin`."""
         ...
 
@@ -155,10 +155,10 @@ class AdaptiveDraftLength:
         self._read_rounds()
         return self._model.measured_times()
 
-    def begin(self, prompt: int, room: int) -> int:
+    def begin(self, prompt: int, max_new_tokens: int) -> int:
         self._read_rounds()
         self._trial_loss -= TRIAL_SHARE * self._model.autoregressive.typical * self._new_tokens
-        self._max_new_tokens, self._new_tokens = room, 0.0
+        self._max_new_tokens, self._new_tokens = max_new_tokens, 0.0
         self._model.acceptance.limit_weight(PRIOR_ROUNDS)
         self._has_paused = False
         self._gap = self._waited = FIRST_GAP
@@ -168,9 +168,9 @@ class AdaptiveDraftLength:
         self._trial_loss = max(self._trial_loss, -max(self._most_saved, self._model.trial_cost(prompt)))
         return self.next_width(prompt)
 
-    def join(self, prompt: int, room: int) -> None:
+    def join(self, prompt: int, max_new_tokens: int) -> None:
         self._read_rounds()
-        self._max_new_tokens = max(self._max_new_tokens, self._new_tokens + room)
+        self._max_new_tokens = max(self._max_new_tokens, self._new_tokens + max_new_tokens)
         rows = self._model.rows
         self._model.acceptance.limit_weight(max(PRIOR_ROUNDS, MEMORY * rows / (rows + 1)))  # its acceptance is unknown
 

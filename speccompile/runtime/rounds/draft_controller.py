@@ -92,12 +92,12 @@ class DraftController:
             return self._full if drafting else 1
         if news := [slot for slot in drafting if not slot.is_tracked]:
             prompt = max(len(slot.sequence.prompt) for slot in news)
-            room = max(slot.sequence.max_new_tokens for slot in news)
+            max_new_tokens = max(slot.sequence.max_new_tokens for slot in news)
             if len(news) == len(drafting):
                 self._record_batch_size(drafting)
-                self._adaptive_width = self.policy.begin(prompt, room)
+                self._adaptive_width = self.policy.begin(prompt, max_new_tokens)
             else:
-                self.policy.join(prompt, room)
+                self.policy.join(prompt, max_new_tokens)
             for slot in news:
                 slot.is_tracked = True
         return self._adaptive_width

@@ -198,10 +198,10 @@ class Transcription:
         is silent."""
         form, start = self._form, transcript_start(self._about, self.language, self._options.task, timed=self._is_timed)
         prompt = [*before, *start]
-        room = max(1, self._manifest.max_length - len(prompt))
+        most = max(1, self._manifest.max_length - len(prompt))
         for temperature in self._temperatures:
             matcher = RuleMatcher(self._rules, keeps_scores=True)
-            asked = replace(options, temperature=temperature, max_new_tokens=min(options.max_new_tokens, room))
+            asked = replace(options, temperature=temperature, max_new_tokens=min(options.max_new_tokens, most))
             generation = self._decode(prompt, asked, matcher)
             tokens = generation.token_ids
             ratio = compression_ratio(tokens, self._manifest.vocabulary_size) if tokens else 0.0
@@ -234,10 +234,10 @@ class Transcription:
         return text.decode([*before, *words]).removeprefix(text.decode(before))
 
 
-def _temperatures(asked: Any) -> list[float]:
+def _temperatures(value: Any) -> list[float]:
     """Return the temperatures to try in turn, at least one: their values are checked by the generation."""
-    if isinstance(asked, Sequence | np.ndarray) and not isinstance(asked, str):
-        if not len(asked):
+    if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
+        if not len(value):
             raise UsageError("temperature: received no number, expected one or several", hint="0 is greedy")
-        return list(asked)
-    return [0.0 if asked is None else asked]
+        return list(value)
+    return [0.0 if value is None else value]

@@ -41,9 +41,9 @@ def begin_transcription(
     as `Bundle.generate`."""
     chosen, form = split_keywords(call, bundle.manifest.max_length, options, keywords)
 
-    def decode(prompt: list[int], asked: GenerationOptions, matcher: RuleMatcher) -> Generation:
+    def decode(prompt: list[int], options: GenerationOptions, matcher: RuleMatcher) -> Generation:
         bundle.reuse_last()  # the same sound is encoded once, and its first tokens are read once
-        batch = Batch(bundle, [prompt], asked, matcher=matcher)
+        batch = Batch(bundle, [prompt], options, matcher=matcher)
         for _ in batch.run():
             pass
         return batch.generations()[0]

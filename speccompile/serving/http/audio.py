@@ -114,8 +114,8 @@ def _temperature(text: str | None) -> float | None:
 class AudioRun:
     """Transcription of one request on a service, in threads other than the event loop's."""
 
-    def __init__(self, asked: AudioRequest, model: ServedModel, client: str, *, speculative: bool) -> None:
-        self.asked, self._model, self._client, self._speculative = asked, model, client, speculative
+    def __init__(self, request: AudioRequest, model: ServedModel, client: str, *, speculative: bool) -> None:
+        self.request, self._model, self._client, self._speculative = request, model, client, speculative
         self._lock, self._cancelled = threading.Lock(), False
         self._running: Request | None = None
 
@@ -134,7 +134,7 @@ class AudioRun:
             raise _of_the_form(error) from error
 
     def _begin(self) -> Transcription:
-        asked, bundle = self.asked, self._model.bundle
+        asked, bundle = self.request, self._model.bundle
         manifest = bundle.manifest
         check_hears(manifest)
         assert manifest.source is not None, "a target that hears"
@@ -188,10 +188,10 @@ def _of_the_form(error: UsageError) -> RequestError:
     return RequestError(f"{field}: {problem}" if field else str(error), param=field, hint=error.hint)
 
 
-def _tried(asked: AudioRequest, manifest: Manifest) -> Any:
+def _tried(request: AudioRequest, manifest: Manifest) -> Any:
     """Return the temperatures to try for a request: with 0, higher ones follow if the bundle samples."""
-    if asked.temperature:
-        return asked.temperature
+    if request.temperature:
+        return request.temperature
     return WARMER if manifest.decoding == "sampling" else 0.0
 
 

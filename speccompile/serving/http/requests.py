@@ -79,10 +79,10 @@ def adapter_of(name: Any, served: str) -> str | None:
     return name.removeprefix(f"{served}:") if isinstance(name, str) and name.startswith(f"{served}:") else None
 
 
-def with_adapter(asked: ParsedRequest, served: str) -> ParsedRequest:
+def with_adapter(request: ParsedRequest, served: str) -> ParsedRequest:
     """Return the request with the adapter that its model's name says."""
-    adapter = adapter_of(asked.model, served)
-    return asked if adapter is None else replace(asked, options=asked.options | {"adapter": adapter})
+    adapter = adapter_of(request.model, served)
+    return request if adapter is None else replace(request, options=request.options | {"adapter": adapter})
 
 
 def with_model_name(body: Any, served: str) -> Any:

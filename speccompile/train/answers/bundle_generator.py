@@ -86,7 +86,7 @@ class BundleMaker:
 
     def answer(self, group: Sequence[GenerationRequest]) -> list[Response | FailedResponse]:
         ends, warm = self._plan.target.facts.eos_token_ids, group[0].temperature
-        options = GenerationOptions(max_new_tokens=max(asked.room for asked in group))
+        options = GenerationOptions(max_new_tokens=max(asked.max_new_tokens for asked in group))
         if warm:
             options = replace(options, temperature=warm, seed=[asked.seed for asked in group])
         self._bundle.reset()  # samples depend on drafts, and drafts on persistent state of earlier groups
@@ -100,7 +100,7 @@ class BundleMaker:
         elif self._plan.target.facts.source is not None:
             prompts, options = [], replace(options, source=prompts)
         found = self._bundle.generate_batch(prompts, options)
-        return [ended(each.token_ids, asked.room, ends) for asked, each in zip(group, found, strict=True)]
+        return [ended(each.token_ids, asked.max_new_tokens, ends) for asked, each in zip(group, found, strict=True)]
 
 
 def _check(plan: TrainingPlan, build_plan: Plan) -> None:

@@ -82,11 +82,17 @@ class EndpointMaker:
             for asked, found in zip(group, _at_once(self._post, bodies), strict=True)
         ]
 
-    def _body(self, asked: GenerationRequest, kind: str) -> dict[str, Any]:
+    def _body(self, request: GenerationRequest, kind: str) -> dict[str, Any]:
         data = self._plan.data
-        prompt = asked.tokens if kind == IDS else self._text(asked.tokens)
-        body = {"prompt": prompt, "max_tokens": asked.room, "temperature": asked.temperature, "top_p": 1.0, "n": 1}
-        return body | {"seed": asked.seed} | ({"model": data.endpoint_model} if data.endpoint_model else {})
+        prompt = request.tokens if kind == IDS else self._text(request.tokens)
+        body = {
+            "prompt": prompt,
+            "max_tokens": request.max_new_tokens,
+            "temperature": request.temperature,
+            "top_p": 1.0,
+            "n": 1,
+        }
+        return body | {"seed": request.seed} | ({"model": data.endpoint_model} if data.endpoint_model else {})
 
     def _post(self, body: Mapping[str, Any]) -> dict[str, Any] | FailedResponse:
         """Send a request and return its first choice."""
@@ -101,7 +107,7 @@ class EndpointMaker:
                 return dict(choice)
         return FailedResponse(f"the endpoint answered {str(found)[:80]}, expected choices with a text")
 
-    def _read(self, choice: Mapping[str, Any], asked: GenerationRequest) -> Response | FailedResponse:
+    def _read(self, choice: Mapping[str, Any], request: GenerationRequest) -> Response | FailedResponse:
         """Convert a choice to token ids: the server's, or those of its text. A stop adds an end token."""
         size, ends = self._plan.target.facts.vocabulary_size, self._plan.target.facts.eos_token_ids
         given = choice.get("token_ids")
@@ -117,7 +123,9 @@ class EndpointMaker:
             )
         if choice.get("finish_reason") == STOP and ends and not (ids and ids[-1] in ends):
             ids = [*ids, choice["stop_reason"] if choice.get("stop_reason") in ends else ends[0]]
-        return ended(ids, asked.room, ends) if ids else FailedResponse("the endpoint answered without a token")
+        if not ids:
+            return FailedResponse("the endpoint answered without a token")
+        return ended(ids, request.max_new_tokens, ends)
 
     def _text(self, tokens: Sequence[int]) -> str | None:
         """Return a text that the target's tokenizer encodes to exactly these tokens, or None. The tokenizer may add the

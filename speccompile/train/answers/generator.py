@@ -12,12 +12,12 @@ STOP, LENGTH = "stop", "length"
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """Request for one response. number: index of the prompt. room: maximum number of new tokens, at least 1.
+    """Request for one response. number: index of the prompt. max_new_tokens: maximum number of new tokens, at least 1.
     temperature: 0 for greedy decoding. seed: of its random numbers, below 2**31, which every server accepts."""
 
     number: int
     tokens: list[int]
-    room: int
+    max_new_tokens: int
     temperature: float
     seed: int
 
@@ -66,8 +66,8 @@ def temperature_of(plan: TrainingPlan, number: int) -> float:
     return plan.data.temperature if share < plan.data.sampled else 0.0
 
 
-def ended(tokens: Sequence[int], room: int, ends: Sequence[int]) -> Response:
-    """Return a response: the generated tokens up to the first end token, at most `room`."""
-    said = list(tokens[:room])
+def ended(tokens: Sequence[int], max_new_tokens: int, ends: Sequence[int]) -> Response:
+    """Return a response: the generated tokens up to the first end token, at most `max_new_tokens`."""
+    said = list(tokens[:max_new_tokens])
     end = next((place for place, token in enumerate(said) if token in ends), None)
     return Response(said, LENGTH) if end is None else Response(said[: end + 1], STOP)

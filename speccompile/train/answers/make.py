@@ -148,16 +148,16 @@ class _Run:
 
     def _asked(self, number: int) -> GenerationRequest:
         tokens = list(map(int, self._prompts[number][1]))
-        room = min(self._plan.data.max_new_tokens, capacity(self._plan) - len(tokens))
+        max_new_tokens = min(self._plan.data.max_new_tokens, capacity(self._plan) - len(tokens))
         return GenerationRequest(
-            number, tokens, room, temperature_of(self._plan, number), seed_of(self._plan.seed, number)
+            number, tokens, max_new_tokens, temperature_of(self._plan, number), seed_of(self._plan.seed, number)
         )
 
-    def _record(self, asked: GenerationRequest, answer: Response | FailedResponse) -> dict[str, Any]:
-        record = {"number": asked.number, "document": self._prompts[asked.number][0]}
+    def _record(self, request: GenerationRequest, answer: Response | FailedResponse) -> dict[str, Any]:
+        record = {"number": request.number, "document": self._prompts[request.number][0]}
         if isinstance(answer, FailedResponse):
             return record | {"failed": answer.why}
-        return record | {"prompt_ids": asked.tokens, "answer_ids": answer.tokens, "finish": answer.finish}
+        return record | {"prompt_ids": request.tokens, "answer_ids": answer.tokens, "finish": answer.finish}
 
     def _count(self, pairs: Sequence[tuple[GenerationRequest, Response | FailedResponse]]) -> None:
         reasons = [

@@ -59,17 +59,21 @@ class TransformersMaker:
             found |= self._generate(list(run))
         return [found[asked.number] for asked in group]
 
-    def _run(self, asked: GenerationRequest) -> int:
+    def _run(self, request: GenerationRequest) -> int:
         """Return the key of a padded batch: 0, or the length if padding is unsafe or could exceed the capacity."""
-        is_cut = asked.room < self._plan.data.max_new_tokens
-        return len(asked.tokens) if is_cut or self._pads_freely is False else 0
+        is_cut = request.max_new_tokens < self._plan.data.max_new_tokens
+        return len(request.tokens) if is_cut or self._pads_freely is False else 0
 
     def _generate(self, run: list[GenerationRequest]) -> dict[int, Response | FailedResponse]:
         ids, mask = self._padded([asked.tokens for asked in run])
         drawing = [_Drawing(warm, [asked.seed for asked in run])] if (warm := run[0].temperature) else []
-        said = self._say(ids, mask, max(asked.room for asked in run), logits_processor=LogitsProcessorList(drawing))
+        said = self._say(
+            ids, mask, max(asked.max_new_tokens for asked in run), logits_processor=LogitsProcessorList(drawing)
+        )
         rows = said[:, ids.shape[1] :].tolist()
-        return {asked.number: ended(row, asked.room, self._ends) for asked, row in zip(run, rows, strict=True)}
+        return {
+            asked.number: ended(row, asked.max_new_tokens, self._ends) for asked, row in zip(run, rows, strict=True)
+        }
 
     def _say(self, ids: Tensor, mask: Tensor, tokens: int, **options: Any) -> Any:
         config = GenerationConfig(

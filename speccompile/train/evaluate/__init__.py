@@ -51,13 +51,13 @@ __all__ = [
 @dataclass(frozen=True)
 class Run:
     """Compiled run of a checkpoint. work: an existing folder for the temporary bundle. own: also run the recipe's own
-    shape, unless it is the simulated chain. remember: use the build cache."""
+    shape, unless it is the simulated chain."""
 
     checkpoint: Checkpoint
     max_new_tokens: int
     work: Path
     own: bool = False
-    remember: bool = True
+    use_build_cache: bool = True
 
 
 def evaluate(
@@ -91,7 +91,13 @@ def evaluate(
 def _run(run: Run, answers: Sequence[Answer], tokens: int | None, sounds: Sounds | None) -> SimulatedDecoding:
     prompts = [each.prompt for each in answers]
     return run_checkpoint(
-        run.checkpoint, prompts, run.max_new_tokens, run.work, tokens=tokens, remember=run.remember, sounds=sounds
+        run.checkpoint,
+        prompts,
+        run.max_new_tokens,
+        run.work,
+        tokens=tokens,
+        use_build_cache=run.use_build_cache,
+        sounds=sounds,
     )
 
 

@@ -19,13 +19,13 @@ def run_checkpoint(
     work: Path,
     *,
     tokens: int | None,
-    remember: bool = True,
+    use_build_cache: bool = True,
     sounds: Sounds | None = None,
 ) -> SimulatedDecoding:
     """Compile a checkpoint and continue the prompts with it, in a separate process, with full draft length.
 
     tokens: length of a chain, None for the recipe's shape. work: a folder for the temporary bundle. sounds: of the
-    prompts of a target that hears. remember: use the build cache, which stores the results of the target's steps.
+    prompts of a target that hears. use_build_cache: take the results of the target's steps from there.
     Raise the errors of a build, PromptError for prompts that the bundle cannot take, and EngineError if the process
     ended without an answer.
     """
@@ -36,7 +36,7 @@ def run_checkpoint(
         "sounds": None if sounds is None else list(map(sounds.asked, prompts)),
         "max_new_tokens": max_new_tokens,
         "work": str(work.resolve()),
-        "remember": remember,
+        "use_build_cache": use_build_cache,
     }
     with log_step(f"compiling and running {checkpoint.folder.name}"):
         ran = run_apart(_MODULE, job, f"compiling and running {checkpoint.folder}")

@@ -62,7 +62,7 @@ def _difference(
     answer, other = simulated.answers[number], ran.answers[number]
     parted = first_difference(answer.new, other.new)
     common = len(answer.new) if parted is None else parted
-    here, there = (cut(each.given[number], common) for each in (simulated, ran))
+    here, there = (cut(each.tokens_per_round[number], common) for each in (simulated, ran))
     where = first_difference(here, there)
     if parted is None and where is None:
         return None

@@ -67,5 +67,5 @@ class Evaluated:
 def best(lines: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return the line of curves.jsonl with the highest `simulated`, of equals the latest; None if no line has it. Lines
     of other kinds are ignored."""
-    judged = [line for line in lines if line.get("simulated") is not None]
-    return max(judged, key=lambda line: (line["simulated"], line["step"]), default=None)
+    scored = [line for line in lines if line.get("simulated") is not None]
+    return max(scored, key=lambda line: (line["simulated"], line["step"]), default=None)

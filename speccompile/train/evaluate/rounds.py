@@ -37,22 +37,22 @@ class Answer:
 class SimulatedDecoding:
     """Decoded prompts, in simulated or real rounds.
 
-    shape: shape of the drafts, as text. answers: prompts and continuations. given: for every prompt the number of new
-    tokens of each round, cut at the end; empty if the first new token was the last.
+    shape: shape of the drafts, as text. answers: prompts and continuations. tokens_per_round: for every prompt the
+    number of new tokens of each round, cut at the end; empty if the first new token was the last.
     """
 
     shape: str
     answers: tuple[Answer, ...]
-    given: tuple[tuple[int, ...], ...]
+    tokens_per_round: tuple[tuple[int, ...], ...]
 
     @property
     def rounds(self) -> int:
-        return sum(map(len, self.given))
+        return sum(map(len, self.tokens_per_round))
 
     @property
     def new_tokens(self) -> int:
         """Number of tokens from rounds: without the first of every prompt."""
-        return sum(map(sum, self.given))
+        return sum(map(sum, self.tokens_per_round))
 
     @property
     def mean_accepted(self) -> float | None:
@@ -76,21 +76,21 @@ def answer(
     with progress_counter("decoding with the target", len(prompts), "prompts") as advance:
         for prompt in prompts:
             begin = start if sounds is None else sounds.start(prompt)
-            room = max(min(max_new_tokens, capacity - len(begin or prompt)), 0)
+            limit = max(min(max_new_tokens, capacity - len(begin or prompt)), 0)
             if isinstance(model, SourcedModel):
-                new = model.answer(prompt if sounds is None else sounds.hear([prompt])[0], begin, room, ends)
+                new = model.answer(prompt if sounds is None else sounds.hear([prompt])[0], begin, limit, ends)
             else:
-                new = _continue(model, prompt, room, ends) if room else []
+                new = _continue(model, prompt, limit, ends) if limit else []
             answers.append(Answer(tuple(prompt), tuple(new)))
             advance(1)
     return answers
 
 
-def _continue(model: nn.Module, prompt: Sequence[int], room: int, ends: Sequence[int]) -> list[int]:
-    """Return up to `room` new tokens; `room` is at least 1."""
+def _continue(model: nn.Module, prompt: Sequence[int], limit: int, ends: Sequence[int]) -> list[int]:
+    """Return up to `limit` new tokens; `limit` is at least 1."""
     tokens = torch.tensor([list(prompt)], device=device_of(model))
     config = GenerationConfig(
-        max_new_tokens=room, do_sample=False, num_beams=1, eos_token_id=list(ends) or None, pad_token_id=0
+        max_new_tokens=limit, do_sample=False, num_beams=1, eos_token_id=list(ends) or None, pad_token_id=0
     )
     with patched_attribute(
         model, "generation_config", GenerationConfig()
@@ -104,34 +104,34 @@ def simulate_rounds(
 ) -> SimulatedDecoding:
     """Simulate rounds of a chain of `tokens` drafts over the target's text. They equal the compiled loop's rounds,
     except for float noise at near ties."""
-    given: dict[int, tuple[int, ...]] = {}
+    tokens_per_round: dict[int, tuple[int, ...]] = {}
     order = sorted(range(len(answers)), key=lambda number: len(answers[number].prompt) + len(answers[number].new))
     with inference_mode(student):
         for start in range(0, len(order), BATCH):
             numbers = order[start : start + BATCH]
             found = _accepted(student, teacher, [answers[number] for number in numbers], tokens)
             for number, accepted in zip(numbers, found, strict=True):
-                given[number] = split_into_rounds(accepted, len(answers[number].new))
+                tokens_per_round[number] = split_into_rounds(accepted, len(answers[number].new))
     return SimulatedDecoding(
-        f"chain of {tokens}", tuple(answers), tuple(given[number] for number in range(len(answers)))
+        f"chain of {tokens}", tuple(answers), tuple(tokens_per_round[number] for number in range(len(answers)))
     )
 
 
 def split_into_rounds(accepted: Sequence[int], new_tokens: int) -> tuple[int, ...]:
     """Return the number of new tokens of each round. accepted: for every new token but the last, the number of
     consecutive correct drafts after it. new_tokens: number of new tokens of the text."""
-    given: list[int] = []
-    place = 0
-    while place < new_tokens - 1:
-        given.append(min(accepted[place] + 1, new_tokens - 1 - place))
-        place += given[-1]
-    return tuple(given)
+    tokens_per_round: list[int] = []
+    index = 0
+    while index < new_tokens - 1:
+        tokens_per_round.append(min(accepted[index] + 1, new_tokens - 1 - index))
+        index += tokens_per_round[-1]
+    return tuple(tokens_per_round)
 
 
-def cut(given: Sequence[int], new_tokens: int) -> tuple[int, ...]:
+def cut(tokens_per_round: Sequence[int], new_tokens: int) -> tuple[int, ...]:
     """Cut the tokens per round to the first `new_tokens` new tokens of the text."""
     left, found = new_tokens - 1, list[int]()
-    for each in given:
+    for each in tokens_per_round:
         if left <= 0:
             break
         found.append(min(each, left))
@@ -143,9 +143,9 @@ def texts_of(answers: Sequence[Answer]) -> tuple[Tensor, Tensor, Tensor]:
     """Return tokens int64 [B, T], padded with zeros; attention mask and loss mask (the new tokens), bool [B, T]."""
     rows = [torch.tensor(each.prompt + each.new) for each in answers]
     tokens, lengths = pad_sequence(rows, batch_first=True), torch.tensor([len(row) for row in rows])[:, None]
-    prompts, places = torch.tensor([len(each.prompt) for each in answers])[:, None], torch.arange(tokens.shape[1])
-    real = places < lengths
-    return tokens, real, real & (places >= prompts)
+    prompts, indices = torch.tensor([len(each.prompt) for each in answers])[:, None], torch.arange(tokens.shape[1])
+    real = indices < lengths
+    return tokens, real, real & (indices >= prompts)
 
 
 def _accepted(student: TrainableDrafter, teacher: Teacher, answers: Sequence[Answer], depth: int) -> list[list[int]]:

@@ -15,7 +15,7 @@ def _run(job: dict[str, Any]) -> dict[str, Any]:
     plan = make_plan(load_recipe(Path(job["recipe"]), job["settings"]))
     with TemporaryDirectory(prefix="compiled-", dir=job["work"]) as work:
         output = Path(work) / "bundle"
-        build_plan(plan, output, notes=(), prove=False, remember=job["remember"])
+        build_plan(plan, output, notes=(), prove=False, use_build_cache=job["use_build_cache"])
         bundle = Bundle.open(output, verify=False)
         settings = {"max_new_tokens": job["max_new_tokens"], "adaptive": False}
         name = "prompt" if plan.source is None else "source"

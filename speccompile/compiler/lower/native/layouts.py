@@ -1,6 +1,6 @@
-"""Weight layouts of the kernels of `native/`: tiles of sixteen columns, whose numbers are in the order of use.
+"""Weight layouts of the kernels of `native/`: tiles of sixteen columns, with elements in the order of reading.
 
-A weight is [K, N]: K numbers deep, N columns. The last tile is padded. See `native/kernels/kernels.h`.
+A weight is [K, N]: K elements deep, N columns. The last tile is padded. See `native/kernels/kernels.h`.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,10 +18,10 @@ TILE = 16
 """Columns of a tile."""
 
 INT8_DEPTH = 64
-"""Multiple to which a column in eight bits is padded, in numbers."""
+"""Multiple to which a column of int8 codes is padded."""
 
 MIDDLE = 128
-"""The number that stands for zero in eight bits."""
+"""Code of zero, in eight bits."""
 
 NO_OFFSETS: Floats = np.zeros((1, 1, 1), np.float32)
 """Offsets of codes that have none."""
@@ -55,13 +55,13 @@ def unpacked_floats(packed: Array, part: slice) -> Floats:
 
 
 def packed_int8(
-    numbers: Callable[[slice], NDArray[np.int8]], depth: int, columns: int, multiple: int = INT8_DEPTH
+    codes: Callable[[slice], NDArray[np.int8]], depth: int, columns: int, multiple: int = INT8_DEPTH
 ) -> NDArray[np.uint8]:
-    """Pack into uint8 [tiles, K / 4, 16, 4], K padded to a multiple. numbers: int8 [K, ..] of some columns."""
+    """Pack into uint8 [tiles, K / 4, 16, 4], K padded to a multiple. codes: int8 [K, ..] of some columns."""
     filled = round_up(depth, multiple)
     packed = np.full((-(-columns // TILE), filled // 4, TILE, 4), MIDDLE, np.uint8)
     for part in column_blocks(depth, columns):
-        some = _filled(numbers(part).view(np.uint8) ^ np.uint8(MIDDLE), filled, MIDDLE)
+        some = _filled(codes(part).view(np.uint8) ^ np.uint8(MIDDLE), filled, MIDDLE)
         packed[_tiles(part)] = some.reshape(filled // 4, 4, -1, TILE).transpose(2, 0, 3, 1)
     return packed
 
@@ -69,19 +69,19 @@ def packed_int8(
 def unpacked_int8(packed: NDArray[np.uint8], depth: int, part: slice) -> NDArray[np.int8]:
     """Return int8 [depth, columns of the part]."""
     some = packed[_tiles(part)].transpose(1, 3, 0, 2).reshape(-1, len(packed[_tiles(part)]) * TILE)
-    numbers: NDArray[np.int8] = (some[:depth, : part.stop - part.start] ^ np.uint8(MIDDLE)).view(np.int8)
-    return numbers
+    codes: NDArray[np.int8] = (some[:depth, : part.stop - part.start] ^ np.uint8(MIDDLE)).view(np.int8)
+    return codes
 
 
 def packed_int4(
-    numbers: Callable[[slice], NDArray[np.uint8]], depth: int, columns: int, block_size: int
+    codes: Callable[[slice], NDArray[np.uint8]], depth: int, columns: int, block_size: int
 ) -> NDArray[np.uint8]:
-    """Pack into uint8 [tiles, K / 8, 16, 4], K padded to whole blocks: four numbers of a column in the low halves of
-    bytes, the next four in the high ones. numbers: 0 to 15 [K, ..] of some columns."""
+    """Pack into uint8 [tiles, K / 8, 16, 4], K padded to whole blocks: four codes of a column in the low halves of
+    bytes, the next four in the high ones. codes: 0 to 15 [K, ..] of some columns."""
     filled = round_up(depth, block_size)
     packed = np.zeros((-(-columns // TILE), filled // 8, TILE, 4), np.uint8)
     for part in column_blocks(depth, columns):
-        halves = _filled(numbers(part), filled, 0).reshape(filled // 8, 2, 4, -1, TILE).transpose(3, 0, 1, 4, 2)
+        halves = _filled(codes(part), filled, 0).reshape(filled // 8, 2, 4, -1, TILE).transpose(3, 0, 1, 4, 2)
         packed[_tiles(part)] = halves[:, :, 0] | halves[:, :, 1] << 4
     return packed
 
@@ -124,7 +124,7 @@ def _columns(tiles: Array, part: slice) -> Array:
     return some.reshape(len(some), -1)[:, : part.stop - part.start]
 
 
-def _filled(numbers: Array, rows: int, value: int) -> Array:
+def _filled(values: Array, rows: int, fill: int) -> Array:
     """Pad to [rows, whole tiles of columns]."""
-    missing = (rows - numbers.shape[0], -numbers.shape[1] % TILE)
-    return np.pad(numbers, ((0, missing[0]), (0, missing[1])), constant_values=value) if any(missing) else numbers
+    missing = (rows - values.shape[0], -values.shape[1] % TILE)
+    return np.pad(values, ((0, missing[0]), (0, missing[1])), constant_values=fill) if any(missing) else values

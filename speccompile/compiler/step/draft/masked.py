@@ -14,16 +14,17 @@ def mask_token_attention(causal: Tensor, seen: Tensor, masks: int) -> Tensor:
     causal bool [B, C, C] of the catch-up; seen bool [B, C]: its rows without the padding. A mask row sees all of these
     and the mask rows before it. The catch-up sees no mask row.
     """
-    places = torch.arange(masks, device=seen.device)
-    own = (places <= places[:, None]).expand(seen.shape[0], -1, -1)
+    offsets = torch.arange(masks, device=seen.device)
+    own = (offsets <= offsets[:, None]).expand(seen.shape[0], -1, -1)
     above = torch.cat([causal, (causal[:, :, :1] & False).expand(-1, -1, masks)], 2)
     return torch.cat([above, torch.cat([seen[:, None, :].expand(-1, masks, -1), own], 2)], 1)
 
 
 def with_masks_at(rows: Tensor, last: Tensor, masks: int) -> Tensor:
-    """Return the mask over whole texts for training, bool [B, T + A M, T + A M]: rows int64 [T], each of which sees
-    those up to it, and M mask rows after each of the rows `last` int64 [B, A], which see what it sees, and mask rows of
-    their own group."""
+    """Return the mask over whole texts for training, bool [B, T + A M, T + A M].
+
+    rows int64 [T]: of the text; a row sees itself and those before it. last int64 [B, A]: rows that M mask rows follow.
+    A mask row sees what its last row sees, and the mask rows of its group up to itself."""
     batch, count = last.shape
     reach = torch.cat([rows.expand(batch, -1), last.repeat_interleave(masks, 1)], 1)
     own = torch.arange(count * masks, device=rows.device)
@@ -32,9 +33,9 @@ def with_masks_at(rows: Tensor, last: Tensor, masks: int) -> Tensor:
     return torch.cat([rows <= reach[..., None], masked.expand(batch, -1, -1)], -1)
 
 
-def places_of(last: Tensor, width: Tensor | int, masks: int) -> Tensor:
-    """Return int64 [B, 1 + M]: the rows from which drafts come, in a pass over `width` rows and the masks after them.
-    last int64 [B, 1]: the last true row."""
+def draft_row_indices(last: Tensor, width: Tensor | int, masks: int) -> Tensor:
+    """Return the indices of the rows that give drafts, int64 [B, 1 + M], in a pass over `width` rows and M mask rows
+    after them. last int64 [B, 1]: the last true row."""
     behind = width + torch.arange(masks, device=last.device)
     return torch.cat([last, behind.expand(last.shape[0], -1)], 1)
 
@@ -73,8 +74,8 @@ class MaskedPairedRound(ParallelDraftRound, PairedReading):
         mask = reader.embed(torch.full((batch, masks), mask_token, device=x.device))
         turn = reader.rotary(positions, self._offsets(masks))
         hidden = reader.run(x, torch.cat([embedded, mask], 1), self.current, turn).hidden
-        places = places_of(self.last, width, masks)[:, :, None].expand(-1, -1, hidden.shape[2])
-        self.depths = reader.logits(hidden.gather(1, places))
+        indices = draft_row_indices(self.last, width, masks)[:, :, None].expand(-1, -1, hidden.shape[2])
+        self.depths = reader.logits(hidden.gather(1, indices))
         self.logits = self.depths[:, :1]
         self.caught_up = [rows[:, :, :width] for rows in self.current.rows()]
 

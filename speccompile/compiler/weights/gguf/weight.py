@@ -19,7 +19,7 @@ from speccompile.compiler.weights.source import (
     View,
     codes_as,
     common_kind,
-    places_of,
+    locations_of,
 )
 from speccompile.compiler.weights.stored import Codes, Floats
 
@@ -154,7 +154,7 @@ class Interleaved(View):
 
     @property
     def codes_place(self) -> dict[str, Any] | None:
-        return places_of("turns", self.sources)
+        return locations_of("turns", self.sources)
 
 
 class Reordered(View):

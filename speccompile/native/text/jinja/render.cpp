@@ -263,11 +263,7 @@ class Renderer {
         return found ? *found : global(expression.name, budget_);
       }
       case Type::kList:
-      case Type::kTuple: {
-        Values found;
-        for (const Expression& each : expression.parts) found.push_back(evaluate(each, scope));
-        return Value::list(std::move(found), expression.type == Type::kTuple);
-      }
+      case Type::kTuple: return list_of(expression, scope);
       case Type::kDict: return dict_of(expression, scope);
       case Type::kAttribute: return attribute(part(0), expression.parts[1].constant.text(), budget_);
       case Type::kItem: return item(part(0), part(1), budget_);
@@ -276,32 +272,36 @@ class Renderer {
       case Type::kFilter: return apply_filter(expression.name, part(0), arguments(expression, scope), budget_);
       case Type::kTest: return apply_test(expression.name, part(0), arguments(expression, scope));
       case Type::kNot: return !part(0).truth();
-      case Type::kNegative: {
-        const Value own = part(0);
-        return own.is(Value::Kind::kReal) ? Value(-own.real()) : binary("-", int64_t{0}, own, budget_);
-      }
+      case Type::kNegative: return negative(part(0));
       case Type::kPositive: return binary("+", int64_t{0}, part(0), budget_);
-      case Type::kAnd: {
-        Value left = part(0);
-        return left.truth() ? part(1) : left;
-      }
+      case Type::kAnd:
       case Type::kOr: {
         Value left = part(0);
-        return left.truth() ? left : part(1);
+        return left.truth() == (expression.type == Type::kAnd) ? part(1) : left;
       }
       case Type::kChoice:
         if (part(1).truth()) return part(0);
         return expression.parts.size() > 2 ? part(2) : Value::undefined("the inline if-expression evaluated to false and no else section was defined.");
       case Type::kBinary: return binary(expression.name, part(0), part(1), budget_);
       case Type::kComparison: return comparison_of(expression, scope);
-      case Type::kConcatenation: {
-        std::string found;
-        for (const Expression& each : expression.parts) found += evaluate(each, scope).str();
-        budget_.text(found.size());
-        return found;
-      }
+      case Type::kConcatenation: return concatenation_of(expression, scope);
     }
     return {};
+  }
+
+  Value list_of(const Expression& expression, const ScopePtr& scope) {
+    Values found;
+    for (const Expression& each : expression.parts) found.push_back(evaluate(each, scope));
+    return Value::list(std::move(found), expression.type == Expression::Type::kTuple);
+  }
+
+  Value negative(const Value& value) { return value.is(Value::Kind::kReal) ? Value(-value.real()) : binary("-", int64_t{0}, value, budget_); }
+
+  std::string concatenation_of(const Expression& expression, const ScopePtr& scope) {
+    std::string found;
+    for (const Expression& each : expression.parts) found += evaluate(each, scope).str();
+    budget_.text(found.size());
+    return found;
   }
 
   Value dict_of(const Expression& expression, const ScopePtr& scope) {

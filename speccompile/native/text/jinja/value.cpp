@@ -7,6 +7,14 @@ namespace {
 
 constexpr size_t kFew = 8;  // names that are looked for one after the other
 
+template <class Items, class Write>
+void write_between_commas(const Items& items, const Write& write, std::string& to) {
+  for (const auto& each : items) {
+    if (&each != &items.front()) to += ", ";
+    write(each);
+  }
+}
+
 }  // namespace
 
 class Value::Walk {
@@ -239,16 +247,10 @@ std::string Value::repr() const {
 
 void Value::write(std::string& to, Walk& walk) const {
   const Walk::Step step(walk);
-  bool is_first = true;
-  const auto separate = [&] {
-    to += is_first ? "" : ", ";
-    is_first = false;
-  };
-  const auto write_all = [&] {
-    for (const Value& each : values()) {
-      separate();
-      each.write(to, walk);
-    }
+  const auto write_value = [&](const Value& each) { each.write(to, walk); };
+  const auto write_pair = [&](const std::pair<std::string, Value>& each) {
+    to += key_of_name(each.first).repr() + ": ";
+    each.second.write(to, walk);
   };
   switch (kind_) {
     case Kind::kUndefined: to += "Undefined"; break;
@@ -261,22 +263,18 @@ void Value::write(std::string& to, Walk& walk) const {
     case Kind::kList:
     case Kind::kTuple:
       to += is(Kind::kList) ? "[" : "(";
-      write_all();
+      write_between_commas(values(), write_value, to);
       to += is(Kind::kList) ? "]" : values().size() == 1 ? ",)" : ")";
       break;
     case Kind::kDict:
     case Kind::kNamespace:
       to += is_dict() ? "{" : "<Namespace {";
-      for (const auto& [name, each] : dict_->items()) {
-        separate();
-        to += key_of_name(name).repr() + ": ";
-        each.write(to, walk);
-      }
+      write_between_commas(dict_->items(), write_pair, to);
       to += is_dict() ? "}" : "}>";
       break;
     case Kind::kView:
       to += text() + "([";
-      write_all();
+      write_between_commas(values(), write_value, to);
       to += "])";
       break;
     case Kind::kFunction:
