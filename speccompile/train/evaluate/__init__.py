@@ -1,7 +1,6 @@
 """Evaluate a checkpoint: acceptance by depth on held-out samples, simulated rounds, and compiled rounds.
 
-    depths       acceptance by depth, as counts, of drafts at all anchors (`drafted`) of held-out samples (`texts`), and
-                 their loss (`held_out_loss`)
+    depths       acceptance by depth of drafts at all anchors (`drafted`) of held-out samples; `held_out_loss`
     rounds       simulated rounds over the target's own continuations; `compiled`: the same, compiled and run
     checkpoint   a folder that training has written, as a recipe compiles it
     differences  between the two, and whether float noise explains them; `evaluated`: a line of curves.jsonl
