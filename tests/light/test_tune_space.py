@@ -66,7 +66,7 @@ def test_what_a_recipe_cannot_have_is_passed_over_with_a_reason(recipe, caplog):
     source = TunedRecipe.read(recipe(LOOKUP), ())
     with caplog.at_level("INFO", "speccompile"):
         assert draft_shapes(source, (3,), ['{"depth":5,"top_k":4,"nodes":12}']) == [DraftShape(drafts=3)]
-    assert 'skipping tree {"depth":5,"top_k":4,"nodes":12}: ' in caplog.text
+    assert 'skipping tree {"depth":5,"top_k":4,"nodes":12}: setting drafter.tree' in caplog.text
     with pytest.raises(UsageError, match="nothing is left to try of tree oak or tree elm"):
         draft_shapes(source, (), ["oak", "elm"])
 

@@ -85,7 +85,7 @@ class TunedRecipe:
 
     def planned(self, *settings: str) -> Plan:
         """Return the plan with more settings, for the tuned engine only. Raise RecipeError if the settings conflict."""
-        plan = make_plan(load_recipe(self.path, [*self.overrides, *settings]))
+        plan = make_plan(load_recipe(self.path, [*self.overrides, *settings], "setting"))  # not written by the user
         return replace(plan, engines=tuple(each for each in plan.engines if each.name == self.engine.name))
 
     @property
