@@ -156,7 +156,10 @@ def _export(graph: Graph, module: _Flat, quantized: Mapping[str, int]) -> Export
     if quantized:
         store_codes(model, quantized)
         graph = with_quantized_caches(graph, quantized)
-    common.RemoveUnusedFunctionsPass()(model)  # every file of the graph would hold, and every reader parse, all of them
+    # Every file of the graph would hold, and every reader parse, all functions. Where it calls none they stay: only in
+    # a model that has some does ONNX Runtime inline operators that are functions themselves, as CastLike.
+    if any(node.domain == neutral.DOMAIN for node in ir.traversal.RecursiveGraphIterator(model.graph)):
+        common.RemoveUnusedFunctionsPass()(model)
     common.ClearMetadataAndDocStringPass()(model)  # stack traces hold paths of the tracing machine
     model.producer_name = model.producer_version = None
     model.graph.name = graph.name
