@@ -61,7 +61,7 @@ def named_after(public: str) -> Callable[[Class], Class]:
             call, kinds = f"{public}.{name}", {each.kind for each in inspect.signature(method).parameters.values()}
             if inspect.Parameter.VAR_KEYWORD in kinds:
                 method.__qualname__ = call
-            elif kinds:
+            else:
                 setattr(found, name, checks_keywords(call)(method))
         return found
 

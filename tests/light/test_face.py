@@ -163,7 +163,7 @@ def test_python_s_own_errors_have_the_public_name(call):
 
 BACKQUOTED = re.compile(r"`[^`]*`")
 PYTHON = re.compile(r"\b\w+=[\w.']|Bundle\.|load_adapter|\[1, 2, 3\]")
-"""What a caller in Python would write."""
+"""Match keywords and methods as a caller in Python writes them."""
 COMMANDS_ALONE = ("runtime/adapters.py: --adapter ", "bundle/signature.py: --comment:")
 """Messages about what a command was given."""
 

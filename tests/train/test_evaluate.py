@@ -1,4 +1,4 @@
-"""What is read of the held-out part, the lines that an evaluation writes, and the best of them."""
+"""Test what is read of the held-out part, the lines that an evaluation writes, and the best of them."""
 
 from dataclasses import dataclass
 

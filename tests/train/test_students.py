@@ -1,4 +1,4 @@
-"""What a student says is what its family's formula says, which other tests compare with the rounds."""
+"""Compare what a student says with its method's formula, which other tests compare with the rounds."""
 
 import json
 from functools import partial

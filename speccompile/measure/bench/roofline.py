@@ -89,7 +89,7 @@ def make_roofline(
     speculative: ModeStatistics | None,
     autoregressive: ModeStatistics,
 ) -> Roofline:
-    """Return the roofline. graphs: the engine's. context: committed tokens. autoregressive: the autoregressive mode."""
+    """Return the roofline. graphs: the engine's. context: committed tokens. autoregressive: rounds without drafts."""
     described = {graph.name: graph for graph in graphs}
 
     def traffic(mode: ModeStatistics, window: int) -> Traffic:

@@ -44,7 +44,6 @@ class Builder:
 
 def build_method(source: TunedRecipe, method: Method, output: Path, use_build_cache: bool) -> None:
     """Build the method's bundle for the source's engine into `output`, without a proof, in a process of its own.
-    use_build_cache: use the build cache.
 
     Raise the errors of a build, and EngineError if its process ended without an answer.
     """
