@@ -30,7 +30,14 @@ from speccompile.compiler.prove import graphs as graph_proof
 from speccompile.compiler.prove.graph_traits import all_given
 from speccompile.compiler.prove.graphs import EAGER
 from speccompile.compiler.prove.schedule import Schedule, make_script
-from speccompile.compiler.prove.schedule_runs import Outputs, Recording, run_schedule, with_rounds
+from speccompile.compiler.prove.schedule_runs import (
+    Outputs,
+    Recording,
+    run_rounds,
+    run_schedule,
+    run_text,
+    with_rounds,
+)
 from speccompile.compiler.prove.source_feeds import feature_shape, make_sources
 from speccompile.compiler.step.media_rows import padding
 from speccompile.compiler.weights.session import LinkedEngine
@@ -161,14 +168,24 @@ def _proven(
     which run before it."""
     graph, driven = graphs[-1], list[Outputs]()
 
+    def open_neutral() -> LinkedEngine:
+        return neutral_engine([(each, neutral_file(each)) for each in (graph, *encoders.values())], folder)
+
     def drive(script: Schedule) -> Outputs:
-        """Run the graph over the schedule, once, at the first call."""
+        """Run the graph over the schedule, unless it has run."""
         if not driven:
-            engine = neutral_engine([(each, neutral_file(each)) for each in (graph, *encoders.values())], folder)
-            driven.append(run_schedule(engine, script, [graph]))
-            del engine
+            driven.append(run_schedule(open_neutral(), script, [graph]))
             free_memory()
         return driven[0]
+
+    def drive_adding_rounds() -> Schedule:
+        """Run the target's graph over the text, then over drafts that are chosen by what it says; return them with the
+        schedule."""
+        engine = open_neutral()
+        text = run_text(engine, script, [graph])
+        whole = with_rounds(engine, script, graph)
+        driven.append(text + run_rounds(engine, whole, [graph]))
+        return whole
 
     files = GraphFiles(folder, tuple(map(neutral_file, (*graphs, *encoders.values()))))
     inputs = EagerProofInputs(of, graphs, files, script)
@@ -177,9 +194,8 @@ def _proven(
         with log_step(f"proving {graph.name}: {EAGER}"):
             if isinstance(of, DraftInputs):
                 return {"rounds": script.rounds, "rows": [_check_draft(of, inputs, drive, encoders)]}
-            engine = neutral_engine([(each, neutral_file(each)) for each in (graph, *encoders.values())], folder)
-            whole = with_rounds(engine, script, graph)
-            del engine
+            whole = drive_adding_rounds()
+            free_memory()
             return {"rounds": whole.rounds, "rows": _check_verify(of, graph, drive(whole), whole)}
 
     found = steps.result(f"proving {graph.name}: {EAGER}", inputs, prove)

@@ -47,11 +47,10 @@ def with_rounds(engine: Engine, script: Schedule, graph: Graph) -> Schedule:
     """Return the schedule with draft windows. `verify` accepts all of the tree's first path in some, or half of it, or
     few.
 
-    Along that path each draft becomes the target's choice of the round before.
+    Along that path each draft becomes the target's choice of the round before. `run_text` fills the caches before.
     """
     if script.tree is None:
         return script
-    list(_run_all(engine, script, [graph]))  # fills the caches
     path = [0]
     while children := script.tree.children[path[-1]]:
         path.append(children[0])
@@ -71,9 +70,17 @@ def run_schedule(engine: Engine, script: Schedule, graphs: Sequence[Graph]) -> O
 
     The host moves `length`, not the acceptance.
     """
-    text = replace(script, rounds=())
-    outputs = [*_run_all(engine, text, graphs), committed_states(engine, graphs, script)]
-    return outputs + list(_run_all(engine, replace(script, widths=[]), graphs))
+    return run_text(engine, script, graphs) + run_rounds(engine, script, graphs)
+
+
+def run_text(engine: Engine, script: Schedule, graphs: Sequence[Graph]) -> Outputs:
+    """Run the text of the schedule, and return the outputs of its windows and the states."""
+    return [*_run_all(engine, replace(script, rounds=()), graphs), committed_states(engine, graphs, script)]
+
+
+def run_rounds(engine: Engine, script: Schedule, graphs: Sequence[Graph]) -> Outputs:
+    """Run the draft windows of the schedule over the caches that its text has filled."""
+    return list(_run_all(engine, replace(script, widths=[]), graphs))
 
 
 def run_alone(engine: Engine, script: Schedule, graphs: Sequence[Graph], name: str) -> Outputs:

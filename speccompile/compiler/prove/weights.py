@@ -21,6 +21,7 @@ from speccompile.compiler.lower.quantize.native import JOINED
 from speccompile.compiler.weights.graph import source_of
 from speccompile.compiler.weights.source import LazyWeight
 from speccompile.errors import ProofError
+from speccompile.machine.parallel import in_parallel
 from speccompile.plan.precisions import OWN_LAYOUTS, PRECISIONS
 from speccompile.progress import progress_counter
 
@@ -41,7 +42,7 @@ numbers extend further on one side. Each float is its own block.
 _TINY = 2e-5
 """Scales that float16 cannot hold turn numbers of about this size into zero."""
 
-_AT_A_TIME = 1 << 20  # elements of a weight
+_AT_A_TIME = 1 << 17  # elements of a weight: half a megabyte, which a core keeps near
 
 
 @dataclass(frozen=True)
@@ -62,21 +63,27 @@ class _Loss:
     error: float = 0.0
     numbers: float = 0.0
 
-    def add(self, error: Floats, wanted: Floats, largest: Floats) -> None:
-        """Add errors. error and wanted: [K, n]. largest: of the block of each number."""
+    @staticmethod
+    def of(error: Floats, wanted: Floats, largest: Floats) -> "_Loss":
+        """Return that of some numbers. error and wanted: [K, n]. largest: of the block of each number."""
         relative = np.divide(error, largest, out=np.zeros_like(error), where=largest > 0)
-        self.largest = max(self.largest, float(relative.max()))
-        self.error += float(error.sum(dtype=np.float64))
-        self.numbers += float(np.abs(wanted).sum(dtype=np.float64))
+        sums = (float(each.sum(dtype=np.float64)) for each in (error, np.abs(wanted)))
+        return _Loss(float(relative.max()), *sums)
+
+    @staticmethod
+    def total(losses: "Sequence[_Loss]") -> "_Loss":
+        """Return that of all numbers of some parts."""
+        largest = max((loss.largest for loss in losses), default=0.0)
+        return _Loss(largest, sum(loss.error for loss in losses), sum(loss.numbers for loss in losses))
 
     @staticmethod
     def row(losses: "Sequence[_Loss]") -> dict[str, Any]:
-        numbers = sum(loss.numbers for loss in losses)
+        total = _Loss.total(losses)
         return {
             "weights": len(losses),
             "kept": sum(loss.error == 0 for loss in losses),
-            "largest_error": max((loss.largest for loss in losses), default=0.0),
-            "mean_error": sum(loss.error for loss in losses) / numbers if numbers else 0.0,
+            "largest_error": total.largest,
+            "mean_error": total.error / total.numbers if total.numbers else 0.0,
         }
 
 
@@ -123,12 +130,12 @@ def _mapped(graph: ir.Graph) -> list[ir.ExternalTensor]:
 
 def _check(weight: LazyWeight, stored: _Stored, first: int, form: str, where: str) -> _Loss:
     """Compare a weight with the columns from `first` on."""
-    loss = _Loss()
     limit, tiny = _LARGEST_ERROR[form], 0.0 if form in ("float32", "codes") else _TINY
     columns = weight.shape[-1]
     rows = weight.size // columns
-    step = max(1, _AT_A_TIME // rows) if len(weight.shape) == 2 else columns
-    for part in (slice(start, min(start + step, columns)) for start in range(0, columns, step)):
+    step = max(1, _AT_A_TIME // rows // layouts.TILE) * layouts.TILE if len(weight.shape) == 2 else columns
+
+    def compare(part: slice) -> _Loss:
         wanted = weight.columns(part) if len(weight.shape) == 2 else weight.read_all().reshape(rows, columns)
         filled = np.pad(np.abs(wanted), ((0, -rows % stored.block_size), (0, 0)))
         largest = filled.reshape(-1, stored.block_size, wanted.shape[1]).max(axis=1)
@@ -143,8 +150,10 @@ def _check(weight: LazyWeight, stored: _Stored, first: int, form: str, where: st
                 f"{stored.block_size}",
                 hint="weights were converted wrong: please report it with the recipe",
             )
-        loss.add(error, wanted, spread)
-    return loss
+        return _Loss.of(error, wanted, spread)
+
+    parts = (slice(start, min(start + step, columns)) for start in range(0, columns, step))
+    return _Loss.total(in_parallel(compare, parts))
 
 
 def _stored(graph: ir.Graph) -> Iterator[_Stored]:

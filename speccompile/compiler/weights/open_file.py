@@ -4,6 +4,9 @@ import os
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+import numpy as np
+from numpy.typing import NDArray
+
 from speccompile.errors import CheckpointError
 
 
@@ -21,10 +24,10 @@ class OpenFile:
         if hasattr(self, "_handle"):
             os.close(self._handle)
 
-    def read(self, offset: int, length: int) -> bytearray:
-        """Read bytes. Raise CheckpointError if the file has become shorter."""
-        found = bytearray(length)
-        view, start = memoryview(found), 0
+    def read(self, offset: int, length: int) -> NDArray[np.uint8]:
+        """Read bytes, uint8 [length]. Raise CheckpointError if the file has become shorter."""
+        found = np.empty(length, np.uint8)  # a bytearray would be filled with zeros first
+        view, start = found.data, 0
         while start < length:
             count = os.preadv(self._handle, [view[start:]], offset + start)
             if count == 0:

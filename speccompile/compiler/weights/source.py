@@ -24,6 +24,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 """Dtypes of stored weights, by torch's names."""
 
+_COLUMNS_COPIED = 16  # of a transposed matrix at a time: a line of a processor's cache
 AT_A_TIME = 1 << 20
 """Elements per read of a pass over a whole weight: 4 MB, which stay in a processor's cache."""
 
@@ -172,14 +173,23 @@ class FileBacked(LazyWeight):
         return FileBacked(self.file, offset, shape, self.dtype, self.content)
 
 
+def row_major(matrix: Floats) -> Floats:
+    """Return a matrix [K, N] with its rows side by side. A transposed one is copied a few columns at a time: numpy goes
+    through it row by row, which takes four times as long."""
+    if matrix.flags.c_contiguous:
+        return matrix
+    found = np.empty(matrix.shape, matrix.dtype)
+    for start in range(0, matrix.shape[1], _COLUMNS_COPIED):
+        found[:, start : start + _COLUMNS_COPIED] = matrix[:, start : start + _COLUMNS_COPIED]
+    return found
+
+
 def widened(numbers: NDArray[Any], dtype: str) -> Floats:
     """Return numbers in one of DTYPES as float32; float32 is returned unchanged."""
     if dtype != "bfloat16" or not numbers.ndim:
         return numbers.astype(np.float32, copy=False)
-    # Upper 16 bits of float32: five times as fast as the conversion of ml_dtypes.
-    wide = np.zeros(numbers.shape, np.uint32)
-    wide.view(np.uint16).reshape(*numbers.shape, 2)[..., 1] = numbers.view(np.uint16)
-    return wide.view(np.float32)
+    # Upper 16 bits of float32: seven times as fast as the conversion of ml_dtypes.
+    return np.left_shift(numbers.view(np.uint16), 16, dtype=np.uint32).view(np.float32)
 
 
 @dataclass(frozen=True)
@@ -248,7 +258,7 @@ class Transposed(View):
 
     def columns(self, part: slice) -> Floats:
         """Read columns as rows of the source: only these are read, whereas rows of a transposed weight need all."""
-        return self.sources[0].rows(slice(*part.indices(self.shape[1])[:2])).T
+        return row_major(self.sources[0].rows(slice(*part.indices(self.shape[1])[:2])).T)
 
     def int4_columns(self, part: slice) -> Int4 | None:
         return self.sources[0].int4(slice(*part.indices(self.shape[1])[:2])) if self.axes == (1, 0) else None

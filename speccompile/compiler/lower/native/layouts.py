@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from speccompile.machine.parallel import in_parallel
 from speccompile.plan.precisions import round_up
 
 Array = NDArray[Any]
@@ -44,8 +45,11 @@ def packed_floats(weight: Floats, dtype: np.dtype[Any]) -> Array:
 def packed_by_part(read: Callable[[slice], Floats], depth: int, columns: int, dtype: np.dtype[Any]) -> Array:
     """Pack floats of a weight that is read a few columns at a time: float32 [K, columns of a part]."""
     packed = np.zeros((-(-columns // TILE), depth, TILE), dtype)
-    for part in column_blocks(depth, columns):
+
+    def pack(part: slice) -> None:
         packed[_tiles(part)] = _by_tile(read(part), dtype)
+
+    in_parallel(pack, column_blocks(depth, columns))
     return packed
 
 
@@ -60,9 +64,12 @@ def packed_int8(
     """Pack into uint8 [tiles, K / 4, 16, 4], K padded to a multiple. codes: int8 [K, ..] of some columns."""
     filled = round_up(depth, multiple)
     packed = np.full((-(-columns // TILE), filled // 4, TILE, 4), MIDDLE, np.uint8)
-    for part in column_blocks(depth, columns):
+
+    def pack(part: slice) -> None:
         some = _filled(codes(part).view(np.uint8) ^ np.uint8(MIDDLE), filled, MIDDLE)
         packed[_tiles(part)] = some.reshape(filled // 4, 4, -1, TILE).transpose(2, 0, 3, 1)
+
+    in_parallel(pack, column_blocks(depth, columns))
     return packed
 
 
@@ -80,9 +87,12 @@ def packed_int4(
     bytes, the next four in the high ones. codes: 0 to 15 [K, ..] of some columns."""
     filled = round_up(depth, block_size)
     packed = np.zeros((-(-columns // TILE), filled // 8, TILE, 4), np.uint8)
-    for part in column_blocks(depth, columns):
+
+    def pack(part: slice) -> None:
         halves = _filled(codes(part), filled, 0).reshape(filled // 8, 2, 4, -1, TILE).transpose(3, 0, 1, 4, 2)
         packed[_tiles(part)] = halves[:, :, 0] | halves[:, :, 1] << 4
+
+    in_parallel(pack, column_blocks(depth, columns))
     return packed
 
 

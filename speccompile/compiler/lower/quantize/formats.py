@@ -13,6 +13,7 @@ from speccompile.compiler.lower.native import layouts
 from speccompile.compiler.lower.native.layouts import Array, Floats
 from speccompile.compiler.lower.quantize import numpy_quantizers
 from speccompile.compiler.weights.stored import Codes
+from speccompile.machine.parallel import in_parallel
 from speccompile.plan.precisions import round_up
 
 Read = Callable[[slice], Floats]
@@ -77,10 +78,10 @@ class Int8(Format):
             return layouts.packed_int8(some, depth, columns)
 
         def scales() -> Array:
-            found = [
-                numpy_quantizers.scales(read(part), numpy_quantizers.INT8, depth)
-                for part in layouts.column_blocks(depth, columns)
-            ]
+            found = in_parallel(
+                lambda part: numpy_quantizers.scales(read(part), numpy_quantizers.INT8, depth),
+                layouts.column_blocks(depth, columns),
+            )
             return layouts.padded_columns(np.concatenate(found, 1).reshape(columns))
 
         return [
@@ -121,23 +122,23 @@ class _Int4Weight:
         self._quantize, self._depth, self._columns, self._block_size = quantize, depth, columns, block_size
 
     def numbers(self) -> Array:
-        beside = list[tuple[Array, Array]]()
+        beside = dict[int, tuple[Array, Array]]()
 
         def some(part: slice) -> Array:
             found = self._quantize(part)
-            beside.append((found.scales, found.zero_points))
+            beside[part.start] = found.scales, found.zero_points
             return found.numbers
 
         packed = layouts.packed_int4(some, self._depth, self._columns, self._block_size)
-        scales, zero_points = (np.concatenate(each, 1) for each in zip(*beside, strict=True))
+        in_order = (beside[start] for start in sorted(beside))
+        scales, zero_points = (np.concatenate(each, 1) for each in zip(*in_order, strict=True))
         self._beside = scales, zero_points
         return packed
 
     @cached_property
     def _beside(self) -> tuple[Array, Array]:
         """Return scales and zero points [blocks, N]; quantize again if `numbers` has not stored them."""
-        parts = layouts.column_blocks(self._depth, self._columns)
-        found = [self._quantize(part) for part in parts]
+        found = in_parallel(self._quantize, layouts.column_blocks(self._depth, self._columns))
         return np.concatenate([each.scales for each in found], 1), np.concatenate(
             [each.zero_points for each in found], 1
         )

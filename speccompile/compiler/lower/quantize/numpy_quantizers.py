@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from onnxruntime.capi import _pybind_state as ort_kernels
 from onnxruntime.quantization.quant_utils import compute_scale_zp_blocked, quantize_nparray
 
+from speccompile.machine.parallel import in_parallel
+
 Floats = NDArray[np.float32]
 Numbers = NDArray[np.generic]
 
@@ -48,9 +50,13 @@ def nbits(weight: Floats, bits: int, block_size: int) -> Blocks:
     found = np.zeros((columns, blocks), np.float32)
     zero_points = np.zeros((columns, -(-blocks * bits // 8)), np.uint8)
     kernel = {4: ort_kernels.quantize_matmul_4bits, 8: ort_kernels.quantize_matmul_8bits}[bits]
-    for part in _parts(weight):
-        some = np.ascontiguousarray(np.pad(weight[:, part], ((0, blocks * block_size - rows), (0, 0))))
+
+    def quantize(part: slice) -> None:
+        missing = blocks * block_size - rows
+        some = np.ascontiguousarray(np.pad(weight[:, part], ((0, missing), (0, 0))) if missing else weight[:, part])
         kernel(packed[part], some, found[part], zero_points[part], block_size, some.shape[1], rows, bits == 8)
+
+    in_parallel(quantize, _parts(weight))
     return Blocks(packed, found, zero_points)
 
 
@@ -91,16 +97,20 @@ def scales(weight: Floats, kind: ir.DataType, block_size: int) -> Floats:
 
     They are rounded to float16 before the division by them, so that an engine may store them as float16.
     """
-    return np.concatenate([_scales(weight[:, part], kind, block_size) for part in _parts(weight)], axis=1)
+    found = in_parallel(lambda part: _scales(weight[:, part], kind, block_size), _parts(weight))
+    return np.concatenate(found, axis=1)
 
 
 def numbers(weight: Floats, kind: ir.DataType, block_size: int) -> Numbers:
     """Return the numbers [K, N] for `scales`. block_size divides K."""
     found = np.empty(weight.shape, kind.numpy())
-    for part in _parts(weight):
+
+    def round_some(part: slice) -> None:
         some = weight[:, part]
         blocks, divisors = _blocks(some, block_size), _scales(some, kind, block_size)[:, None]
         found[:, part] = _rounded(blocks, kind, divisors).reshape(some.shape)
+
+    in_parallel(round_some, _parts(weight))
     return found
 
 
