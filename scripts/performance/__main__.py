@@ -1,18 +1,21 @@
-"""Measure the kernels: `roofline`, `attention` and `instructions`."""
+"""Measure the kernels: `roofline`, `attention`, `instructions` and `emulated`."""
 
 import argparse
 import sys
 
 from scripts.performance.attention import Shape, attention_table, measure_attention
+from scripts.performance.emulated import count_emulated, emulated_table
 from scripts.performance.instructions import (
     HISTORY,
+    Count,
+    Key,
     compiler,
     count_instructions,
     grown,
     read_history,
     write_history,
 )
-from scripts.performance.program import PerfError, compiled
+from scripts.performance.program import CROSS, PerfError, compiled
 from scripts.performance.roofline import as_json, measure_roofline, table
 from speccompile.machine.system import processor
 
@@ -37,6 +40,10 @@ def main() -> int:
     attention.add_argument("--seconds", type=float, default=2, help="of measuring each shape")
     counts = parts.add_parser("instructions", help="1 where a product takes over 8 %% more than was written down")
     counts.add_argument("--write", action="store_true", help=f"write the counts into {HISTORY.name}")
+    emulated = parts.add_parser(
+        "emulated", help="instructions of products on ARM, which qemu runs, and their least cycles"
+    )
+    emulated.add_argument("--write", action="store_true", help=f"write the counts into {HISTORY.name}")
     args = parser.parse_args()
     try:
         if args.part == "roofline":
@@ -45,7 +52,9 @@ def main() -> int:
             return 0
         if args.part == "attention":
             return _attention(args)
-        return _instructions(write=args.write)
+        if args.part == "emulated":
+            return _emulated(write=args.write)
+        return _compared(compiler(), count_instructions(compiled()), write=args.write)
     except PerfError as error:
         print(f"perf: {error}", file=sys.stderr)
         return 2
@@ -63,15 +72,20 @@ def _attention(args: argparse.Namespace) -> int:
     return 0
 
 
-def _instructions(*, write: bool) -> int:
-    now = count_instructions(compiled())
+def _emulated(*, write: bool) -> int:
+    found = count_emulated(compiled(cross=True))
+    print(emulated_table(found))
+    return _compared(compiler(CROSS), {each.key: each.count for each in found}, write=write)
+
+
+def _compared(name: str, now: dict[Key, Count], *, write: bool) -> int:
     if write:
-        write_history(compiler(), now)
+        write_history(name, now)
         return 0
-    found = grown(read_history(compiler()), now)
+    found = grown(read_history(name), now)
     for each in found:
         print(each)
-    print(f"{len(now)} products counted, {len(found)} of them above {compiler()}'s counts in {HISTORY.name}")
+    print(f"{len(now)} products counted, {len(found)} of them above {name}'s counts in {HISTORY.name}")
     return 1 if found else 0
 
 

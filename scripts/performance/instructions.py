@@ -81,10 +81,11 @@ def run_counted(command: list[str]) -> list[tuple[dict[str, Any], int]]:
         return counted
 
 
-def compiler() -> str:
-    """Return the compiler whose counts are compared: its name and major version."""
-    said = subprocess.run(["c++", "-dumpfullversion"], capture_output=True, text=True, check=True).stdout.strip()
-    return f"gcc-{said.partition('.')[0]}"
+def compiler(prefix: str = "") -> str:
+    """Return the compiler whose counts are compared: its name and major version. prefix: of one for another machine."""
+    line = [f"{prefix}g++" if prefix else "c++", "-dumpfullversion"]
+    said = subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+    return f"{prefix}gcc-{said.partition('.')[0]}"
 
 
 def read_history(name: str) -> dict[Key, Count]:

@@ -6,6 +6,7 @@ import pytest
 
 from scripts.performance.attention import Measured as Layer
 from scripts.performance.attention import Shape, attention_table
+from scripts.performance.emulated import Emulated, count_emulated, emulated_table
 from scripts.performance.instructions import (
     HISTORY,
     Count,
@@ -15,7 +16,7 @@ from scripts.performance.instructions import (
     read_history,
     write_history,
 )
-from scripts.performance.program import compiled
+from scripts.performance.program import CROSS, compiled
 from scripts.performance.roofline import Measured, Roofline, table
 
 KEY = ("avx2", "int4", 5)
@@ -57,6 +58,33 @@ def test_a_table_says_how_much_sooner_quantized_caches_are() -> None:
     said = attention_table({Shape(16384, 5, 16, 4, 64): layers})
     assert "| 16, 4 | 16384 | 5 | float | 4.00 | 1.00 | 33.6 | 44 |" in said
     assert "| 16, 4 | 16384 | 5 | int8 | 2.00 | 2.00 | 8.9 | 54 |" in said
+
+
+def test_a_table_says_what_a_product_takes_at_least() -> None:
+    counted = [
+        Emulated("int4", 1, 20480, 8000, 5000, 2000, 2048),
+        Emulated("int4", 5, 20480, 44000, 20000, 9000, 10240),
+    ]
+    said = emulated_table(counted)
+    assert "| int4 | 1 | 8000 | 5000 | 2000 | 2500 | 1.00 | 8.2 |" in said  # two on vectors in a cycle
+    assert "| int4 | 5 | 44000 | 20000 | 9000 | 11000 | 4.40 | 1.9 |" in said  # four in a cycle
+
+
+@pytest.mark.sweep("compiles the kernels for ARM")
+def test_no_product_takes_more_instructions_than_before_on_arm() -> None:
+    for tool in ("qemu-aarch64", f"{CROSS}g++"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool}")
+    known = read_history(compiler(CROSS))
+    if not known:
+        pytest.skip(f"{HISTORY.name} has no counts of {compiler(CROSS)}")
+    counted = count_emulated(compiled(cross=True))
+    # A dot product has four numbers of four columns: these at least, and no more of them.
+    weight = 512 * 64 // 16
+    assert {each.dots for each in counted if each.precision not in ("float32", "bfloat16")} == {
+        weight * window for window in (1, 5, 25)
+    }
+    assert [str(each) for each in grown(known, {each.key: each.count for each in counted})] == []
 
 
 @pytest.mark.sweep("compiles the kernels")

@@ -98,7 +98,7 @@ def prove_distributions(
     for number, engine in enumerate(engines):
         samples = SampleInputs(
             target, GraphFiles(folder, tuple(engine.entry.files.values())), engine.entry.precision, prompts[0],
-            max(100, most // _OTHERS) if number else most, inputs.retrieval, inputs.cascade, decided, None if sources is
+            min(most, max(100, most // _OTHERS)) if number else most, inputs.retrieval, inputs.cascade, decided, None if sources is
             None else sources[0],
         )  # fmt: skip
         title = f"proving distributions on {engine.lowered.name}"

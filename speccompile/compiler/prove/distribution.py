@@ -46,11 +46,11 @@ class Request:
 
 
 def sample_count(weight_bytes: int) -> int:
-    """Return the number of generations that prove a target of this size: 1000 up to 16 MB, at least 100.
+    """Return the number of generations that prove a target of this size: 1000 up to 16 MB, 100 of 1.6 GB, at least 30.
 
     A sample costs passes over the weights, and its benefit falls with the root of their number.
     """
-    return int(max(100, 1000 * math.sqrt(min(1.0, 16e6 / max(1, weight_bytes)))))
+    return int(max(30, 1000 * math.sqrt(min(1.0, 16e6 / max(1, weight_bytes)))))
 
 
 def make_prompt(bundle: Bundle, prompt: Sequence[int], source: list[int] | None = None) -> list[int]:

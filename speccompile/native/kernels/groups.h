@@ -20,7 +20,7 @@ constexpr int float_columns(int rows, int bytes) {
   return kWidth == 16 && rows < 3 && bytes == 4 ? 2 : 4;
 }
 constexpr int int8_columns(int rows) { return kWidth == 16 ? 1 : kWidth == 8 || rows > 5 ? 2 : 4; }
-constexpr int int4_columns(int rows) { return kWidth == 8 || (kWidth < 8 && rows < 3) ? 2 : 1; }
+constexpr int int4_columns(int rows) { return kWidth == 8 || kLoadsSixteen || (kWidth < 8 && rows < 3) ? 2 : 1; }
 constexpr int bytes_columns(int rows) { return kWidth == 8 && rows > 3 ? 1 : int4_columns(rows); }
 
 // f(first, count) for groups of at most `most` rows, as equal as can be.

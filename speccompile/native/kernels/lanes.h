@@ -17,8 +17,9 @@
 //                   quarters of that, and so on
 //   turn            of kWidth vectors lane j of the i-th becomes lane i of the j-th
 //   Bytes           4 * kWidth bytes, four a column: load_bytes, low_nibbles, high_nibbles
-//   ByteSum         the sum of x * (w - 128), x signed and w unsigned bytes, exact: start (with the sum of x), add (four
-//                   of x, and the four of each column), flush (after every 32), finish
+//   Sixteen         bytes of a row of x: load_sixteen; kLoadsSixteen says whether they are in a register
+//   ByteSum         the sum of x * (w - 128), x signed and w unsigned bytes, exact: start (with the sum of x), add_four (one of the
+//                   four fours of Sixteen, and the four of each column), flush (after every 32), finish
 //   NibbleSum       the same of x * w, w from 0 to 15
 //   fetch_ahead     of a place in a weight that is read from its beginning to its end, what lies so many bytes, and four
 //                   times as many, behind it, or as far behind it as the path says
@@ -41,7 +42,7 @@ constexpr int ahead(int places) { return places == 1 ? kAhead : kAhead / 2 / pla
 #define SPC_INLINE static inline __attribute__((always_inline, unused))
 // For loops over sums that are to stay in registers: clang leaves them in memory where it does not unroll all of it, GCC those of
 // twelve rows. Of fewer it unrolls by itself, and told to do so would make the scalar path's products of integers half as fast.
-#if defined(__clang__) || defined(__AVX512F__)
+#if defined(__clang__) || defined(__AVX512F__) || defined(SPC_UNROLLS)
 #define SPC_UNROLL _Pragma("GCC unroll 12")
 #else
 #define SPC_UNROLL

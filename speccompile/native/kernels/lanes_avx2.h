@@ -235,3 +235,5 @@ SPC_INLINE void fetch_ahead(const void* p, int bytes) {
 
 }  // namespace SPECCOMPILE_PATH
 }  // namespace speccompile
+
+#include "fours.h"

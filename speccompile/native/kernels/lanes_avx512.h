@@ -193,3 +193,5 @@ SPC_INLINE void fetch_ahead(const void* p, int) { _mm_prefetch(static_cast<const
 
 }  // namespace SPECCOMPILE_PATH
 }  // namespace speccompile
+
+#include "fours.h"

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#define SPC_UNROLLS  // 32 registers hold the sums of all rows, if the loops over them are unrolled
 #include "lanes.h"
 
 namespace speccompile {
@@ -120,20 +121,21 @@ SPC_INLINE Bytes load_bytes(const uint8_t* p) { return {vld1q_u8(p)}; }
 SPC_INLINE Bytes low_nibbles(Bytes x) { return {vandq_u8(x.v, vdupq_n_u8(15))}; }
 SPC_INLINE Bytes high_nibbles(Bytes x) { return {vshrq_n_u8(x.v, 4)}; }
 
-SPC_INLINE int8x16_t broadcast_four(const int8_t* x) {
-  int32_t four;
-  std::memcpy(&four, x, sizeof four);
-  return vreinterpretq_s8_s32(vdupq_n_s32(four));
-}
+constexpr bool kLoadsSixteen = true;
+struct Sixteen {
+  int8x16_t v;
+};
+
+SPC_INLINE Sixteen load_sixteen(const int8_t* x) { return {vld1q_s8(x)}; }
 
 struct ByteSum {
   int32x4_t v;
 };
 
 SPC_INLINE void start(ByteSum& sum, int32_t) { sum.v = vdupq_n_s32(0); }  // the offset goes before the product
-SPC_INLINE void add(ByteSum& sum, Bytes w, const int8_t* x) {
-  const int8x16_t numbers = vreinterpretq_s8_u8(veorq_u8(w.v, vdupq_n_u8(128)));
-  sum.v = vdotq_s32(sum.v, numbers, broadcast_four(x));
+template <int kFour>
+SPC_INLINE void add_four(ByteSum& sum, Bytes w, Sixteen x) {
+  sum.v = vdotq_laneq_s32(sum.v, vreinterpretq_s8_u8(veorq_u8(w.v, vdupq_n_u8(128))), x.v, kFour);
 }
 SPC_INLINE void flush(ByteSum&) {}
 SPC_INLINE Integers finish(const ByteSum& sum) { return {sum.v}; }
@@ -143,8 +145,9 @@ struct NibbleSum {
 };
 
 SPC_INLINE void start(NibbleSum& sum) { sum.v = vdupq_n_s32(0); }
-SPC_INLINE void add(NibbleSum& sum, Bytes w, const int8_t* x) {
-  sum.v = vdotq_s32(sum.v, vreinterpretq_s8_u8(w.v), broadcast_four(x));
+template <int kFour>
+SPC_INLINE void add_four(NibbleSum& sum, Bytes w, Sixteen x) {
+  sum.v = vdotq_laneq_s32(sum.v, vreinterpretq_s8_u8(w.v), x.v, kFour);
 }
 SPC_INLINE void flush(NibbleSum&) {}
 SPC_INLINE Integers finish(const NibbleSum& sum) { return {sum.v}; }

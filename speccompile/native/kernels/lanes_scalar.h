@@ -191,3 +191,5 @@ SPC_INLINE void fetch_ahead(const void*, int) {}
 
 }  // namespace SPECCOMPILE_PATH
 }  // namespace speccompile
+
+#include "fours.h"

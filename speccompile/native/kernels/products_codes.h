@@ -14,6 +14,21 @@ SPC_INLINE void put_block(const Output& out, const Place& at, const Vector (&com
     for (int c = 0; c < C; ++c) put(out, at.row + m, at.vector + c, complete[m][c]);
 }
 
+// Four rows of a weight, the kFour-th from the pointers on, times columns. x: the sixteen among which they are.
+template <int kFour, int M, int C>
+SPC_INLINE void add_bytes(ByteSum (&sums)[M][C], const uint8_t* const (&w)[C], const Sixteen (&x)[M]) {
+  SPC_UNROLL for (int c = 0; c < C; ++c) {
+    const Bytes numbers = load_bytes(w[c] + 4 * kFour * kTile);
+    fetch_line<C>(w[c] + 4 * kFour * kTile, c);
+    SPC_UNROLL for (int m = 0; m < M; ++m) add_four<kFour % 4>(sums[m][c], numbers, x[m]);
+  }
+}
+
+template <int M>
+SPC_INLINE void load_sixteens(const int8_t* const (&x)[M], int64_t k, Sixteen (&loaded)[M]) {
+  SPC_UNROLL for (int m = 0; m < M; ++m) loaded[m] = load_sixteen(x[m] + k);
+}
+
 template <int M, int C>
 static __attribute__((noinline)) void int8_block(const Int8Product& p, const Place& at) {
   ByteSum sums[M][C];
@@ -25,14 +40,17 @@ static __attribute__((noinline)) void int8_block(const Int8Product& p, const Pla
     SPC_UNROLL for (int c = 0; c < C; ++c) start(sums[m][c], static_cast<int32_t>(p.x.sums[at.row + m]));
   }
   for (int64_t k = 0; k < p.x.depth; k += 32) {
-#pragma GCC unroll 8
-    for (int i = 0; i < 32; i += 4) {
-      SPC_UNROLL for (int c = 0; c < C; ++c) {
-        const Bytes numbers = load_bytes(w[c] + i * kTile);
-        fetch_line<C>(w[c] + i * kTile, c);
-        SPC_UNROLL for (int m = 0; m < M; ++m) add(sums[m][c], numbers, x[m] + k + i);
-      }
-    }
+    Sixteen loaded[M];
+    load_sixteens(x, k, loaded);
+    add_bytes<0>(sums, w, loaded);
+    add_bytes<1>(sums, w, loaded);
+    add_bytes<2>(sums, w, loaded);
+    add_bytes<3>(sums, w, loaded);
+    load_sixteens(x, k + 16, loaded);
+    add_bytes<4>(sums, w, loaded);
+    add_bytes<5>(sums, w, loaded);
+    add_bytes<6>(sums, w, loaded);
+    add_bytes<7>(sums, w, loaded);
     SPC_UNROLL for (int c = 0; c < C; ++c) {
       SPC_UNROLL for (int m = 0; m < M; ++m) flush(sums[m][c]);
       w[c] += 32 * kTile;
@@ -52,23 +70,32 @@ SPC_INLINE Vector add_block(Vector total, Vector sum, Vector scale, float x_scal
   return fma(sum, multiply(scale, broadcast(x_scale)), total);
 }
 
+// Eight rows of a weight, the kEight-th from the pointers on, times columns. x: the sixteen among which they are.
+template <int kEight, int M, int C>
+SPC_INLINE void add_eight(NibbleSum (&sums)[M][C], const uint8_t* const (&w)[C], const Sixteen (&x)[M]) {
+  Bytes low[C], high[C];
+  SPC_UNROLL for (int c = 0; c < C; ++c) {
+    const Bytes both = load_bytes(w[c] + 4 * kEight * kTile);
+    fetch_line<C>(w[c] + 4 * kEight * kTile, c);
+    low[c] = low_nibbles(both);
+    high[c] = high_nibbles(both);
+  }
+  SPC_UNROLL for (int m = 0; m < M; ++m) {
+    SPC_UNROLL for (int c = 0; c < C; ++c) add_four<2 * kEight % 4>(sums[m][c], low[c], x[m]);
+    SPC_UNROLL for (int c = 0; c < C; ++c) add_four<2 * kEight % 4 + 1>(sums[m][c], high[c], x[m]);
+  }
+}
+
 // Rows of a block [M, 32], from column k on, times columns of a weight, behind which the pointers then stand.
 template <int M, int C>
 SPC_INLINE void add_nibbles(NibbleSum (&sums)[M][C], const uint8_t* (&w)[C], const int8_t* (&x)[M], int64_t k) {
-#pragma GCC unroll 4
-  for (int i = 0; i < 32; i += 8) {
-    Bytes low[C], high[C];
-    SPC_UNROLL for (int c = 0; c < C; ++c) {
-      const Bytes both = load_bytes(w[c] + i / 2 * kTile);
-      fetch_line<C>(w[c] + i / 2 * kTile, c);
-      low[c] = low_nibbles(both);
-      high[c] = high_nibbles(both);
-    }
-    SPC_UNROLL for (int m = 0; m < M; ++m) {
-      SPC_UNROLL for (int c = 0; c < C; ++c) add(sums[m][c], low[c], x[m] + k + i);
-      SPC_UNROLL for (int c = 0; c < C; ++c) add(sums[m][c], high[c], x[m] + k + i + 4);
-    }
-  }
+  Sixteen loaded[M];
+  load_sixteens(x, k, loaded);
+  add_eight<0>(sums, w, loaded);
+  add_eight<1>(sums, w, loaded);
+  load_sixteens(x, k + 16, loaded);
+  add_eight<2>(sums, w, loaded);
+  add_eight<3>(sums, w, loaded);
   SPC_UNROLL for (int c = 0; c < C; ++c) {
     SPC_UNROLL for (int m = 0; m < M; ++m) flush(sums[m][c]);
     w[c] += 16 * kTile;
@@ -135,11 +162,6 @@ constexpr int64_t kCodes<ByteSum> = 4;
 
 SPC_INLINE void begin(NibbleSum& sum, float) { start(sum); }
 SPC_INLINE void begin(ByteSum& sum, float row_sum) { start(sum, static_cast<int32_t>(row_sum)); }
-SPC_INLINE void add_codes(NibbleSum& sum, Bytes both, const int8_t* x) {
-  add(sum, low_nibbles(both), x);
-  add(sum, high_nibbles(both), x + 4);
-}
-SPC_INLINE void add_codes(ByteSum& sum, Bytes numbers, const int8_t* x) { add(sum, numbers, x); }
 // The sum without the zero point: integers below 2^24, so nothing is rounded. Bytes begin without it.
 SPC_INLINE Vector centred(const NibbleSum& sum, float zero_point, float row_sum) {
   return fma_less(broadcast(zero_point), broadcast(row_sum), to_floats(finish(sum)));
@@ -147,19 +169,23 @@ SPC_INLINE Vector centred(const NibbleSum& sum, float zero_point, float row_sum)
 SPC_INLINE Vector centred(const ByteSum& sum, float, float) { return to_floats(finish(sum)); }
 
 // Sixteen rows of a block times columns of a weight, behind which the pointers then stand.
-template <class Sum, int M, int C>
-SPC_INLINE void add_sixteen(Sum (&sums)[M][C], const uint8_t* (&w)[C], const int8_t* (&x)[M], int64_t k) {
-  constexpr int64_t codes = kCodes<Sum>;
-  SPC_UNROLL for (int64_t i = 0; i < 16; i += codes) {
-    Bytes numbers[C];
-    SPC_UNROLL for (int c = 0; c < C; ++c) {
-      numbers[c] = load_bytes(w[c] + i / codes * 4 * kTile);
-      fetch_line<C>(w[c] + i / codes * 4 * kTile, c);
-    }
-    SPC_UNROLL for (int m = 0; m < M; ++m)
-      SPC_UNROLL for (int c = 0; c < C; ++c) add_codes(sums[m][c], numbers[c], x[m] + k + i);
-  }
-  SPC_UNROLL for (int c = 0; c < C; ++c) w[c] += 16 / codes * 4 * kTile;
+template <int M, int C>
+SPC_INLINE void add_sixteen(NibbleSum (&sums)[M][C], const uint8_t* (&w)[C], const int8_t* (&x)[M], int64_t k) {
+  Sixteen loaded[M];
+  load_sixteens(x, k, loaded);
+  add_eight<0>(sums, w, loaded);
+  add_eight<1>(sums, w, loaded);
+  SPC_UNROLL for (int c = 0; c < C; ++c) w[c] += 8 * kTile;
+}
+template <int M, int C>
+SPC_INLINE void add_sixteen(ByteSum (&sums)[M][C], const uint8_t* (&w)[C], const int8_t* (&x)[M], int64_t k) {
+  Sixteen loaded[M];
+  load_sixteens(x, k, loaded);
+  add_bytes<0>(sums, w, loaded);
+  add_bytes<1>(sums, w, loaded);
+  add_bytes<2>(sums, w, loaded);
+  add_bytes<3>(sums, w, loaded);
+  SPC_UNROLL for (int c = 0; c < C; ++c) w[c] += 16 * kTile;
 }
 
 template <class Sum, int M, int C>
