@@ -133,6 +133,17 @@ def test_no_seed_is_used_twice():
     assert len(set(seeds)) == len(seeds) == len(SETTINGS) * 12
 
 
+def test_one_batch_slot_reads_the_prompt_once():
+    calls = []
+    bundle = SimpleNamespace(
+        manifest=SimpleNamespace(batch_size=1),
+        generate_batch=lambda prompts, **options: calls.append("generate") or [None],
+        reuse_last=lambda: calls.append("reuse"),
+    )
+    draw_all(bundle, [1], Request(SETTINGS[:1], 3))
+    assert calls == ["generate", "reuse", "generate", "reuse", "generate"]
+
+
 def test_tokens_that_end_a_generation_are_no_context():
     """Count end tokens among all others, as no second token follows them."""
     table = np.log(np.array([0.5, 0.3, 0.2], np.float32))

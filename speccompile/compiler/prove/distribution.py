@@ -86,10 +86,13 @@ def draw(
     seed: int,
     source: list[int] | None = None,
 ) -> Drawn:
-    """Generate by the bundle's own loop, in full batches; each generation has its own seed, from `seed` on."""
+    """Generate by the bundle's own loop, in full batches; each generation has its own seed, from `seed` on. With one
+    batch slot the prompt is read once, if no recurrent state follows it."""
     found, batch = list[Generation](), bundle.manifest.batch_size
     while len(found) < request.count:
         first = seed + len(found)
+        if found and batch == 1:
+            bundle.reuse_last()
         found += bundle.generate_batch(
             [prompt] * batch, max_new_tokens=request.new_tokens, seed=range(first, first + batch), adaptive=False,
             **source_options(bundle.manifest, None if source is None else [source]), **options(sampling),
