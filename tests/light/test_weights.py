@@ -11,7 +11,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from speccompile.compiler.weights.checkpoint import checkpoint_sources
-from speccompile.compiler.weights.source import Concatenated, FileBacked, InMemory, LazyWeight, Stacked, widened
+from speccompile.compiler.weights.floats import row_major, widened
+from speccompile.compiler.weights.source import Concatenated, FileBacked, InMemory, LazyWeight, Stacked
 from speccompile.errors import CheckpointError
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -65,6 +66,18 @@ def test_every_form_reads_what_numpy_has(stored, form):
 def test_numbers_are_widened_as_ml_dtypes_widens_them():
     every = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16).reshape(256, 256)
     assert widened(every, "bfloat16").tobytes() == every.astype(np.float32).tobytes()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 16), (40, 35), (3, 0)])
+def test_columns_of_a_transposed_weight_come_row_by_row(shape):
+    turned = random(*shape).T
+    rows = row_major(turned)
+    assert rows.flags.c_contiguous
+    assert np.array_equal(rows, turned)
+    assert row_major(rows) is rows
+    columns = InMemory(random(*shape)).transpose((1, 0)).columns(slice(0, shape[0]))
+    assert columns.flags.c_contiguous
+    assert np.array_equal(columns, turned)
 
 
 class Watched(LazyWeight):

@@ -96,10 +96,10 @@ def prove_distributions(
     decided = {name: value for name, value in whole.items() if name not in ("name", "plan", "engines")}
     most = sample_count(inputs.weight_bytes)
     for number, engine in enumerate(engines):
+        count = min(most, max(100, most // _OTHERS)) if number else most
         samples = SampleInputs(
-            target, GraphFiles(folder, tuple(engine.entry.files.values())), engine.entry.precision, prompts[0],
-            min(most, max(100, most // _OTHERS)) if number else most, inputs.retrieval, inputs.cascade, decided, None if sources is
-            None else sources[0],
+            target, GraphFiles(folder, tuple(engine.entry.files.values())), engine.entry.precision, prompts[0], count,
+            inputs.retrieval, inputs.cascade, decided, None if sources is None else sources[0],
         )  # fmt: skip
         title = f"proving distributions on {engine.lowered.name}"
 

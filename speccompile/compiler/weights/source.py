@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.compiler.checkpoints.gguf.block_types import CodeKind, joined_kind
+from speccompile.compiler.weights.floats import row_major, widened
 from speccompile.compiler.weights.open_file import OpenFile
 from speccompile.compiler.weights.stored import Codes, Floats, Int4, in_kind, joined_codes, joined_int4
 
@@ -24,7 +25,6 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 """Dtypes of stored weights, by torch's names."""
 
-_COLUMNS_COPIED = 16  # of a transposed matrix at a time: a line of a processor's cache
 AT_A_TIME = 1 << 20
 """Elements per read of a pass over a whole weight: 4 MB, which stay in a processor's cache."""
 
@@ -171,25 +171,6 @@ class FileBacked(LazyWeight):
         offset = self.offset + part.start * prod(self.shape[1:]) * DTYPES[self.dtype].itemsize
         shape = (part.stop - part.start, *self.shape[1:])
         return FileBacked(self.file, offset, shape, self.dtype, self.content)
-
-
-def row_major(matrix: Floats) -> Floats:
-    """Return a matrix [K, N] with its rows side by side. A transposed one is copied a few columns at a time: numpy goes
-    through it row by row, which takes four times as long."""
-    if matrix.flags.c_contiguous:
-        return matrix
-    found = np.empty(matrix.shape, matrix.dtype)
-    for start in range(0, matrix.shape[1], _COLUMNS_COPIED):
-        found[:, start : start + _COLUMNS_COPIED] = matrix[:, start : start + _COLUMNS_COPIED]
-    return found
-
-
-def widened(numbers: NDArray[Any], dtype: str) -> Floats:
-    """Return numbers in one of DTYPES as float32; float32 is returned unchanged."""
-    if dtype != "bfloat16" or not numbers.ndim:
-        return numbers.astype(np.float32, copy=False)
-    # Upper 16 bits of float32: seven times as fast as the conversion of ml_dtypes.
-    return np.left_shift(numbers.view(np.uint16), 16, dtype=np.uint32).view(np.float32)
 
 
 @dataclass(frozen=True)
