@@ -166,42 +166,51 @@ def _proven(
 ) -> TracedGraph:  # fmt: skip
     """Return the last of the graphs with its proof; the target's adds rounds to the schedule. encoders: of sources,
     which run before it."""
-    graph, driven = graphs[-1], list[Outputs]()
-
-    def open_neutral() -> LinkedEngine:
-        return neutral_engine([(each, neutral_file(each)) for each in (graph, *encoders.values())], folder)
-
-    def drive(script: Schedule) -> Outputs:
-        """Run the graph over the schedule, unless it has run."""
-        if not driven:
-            driven.append(run_schedule(open_neutral(), script, [graph]))
-            free_memory()
-        return driven[0]
-
-    def drive_adding_rounds() -> Schedule:
-        """Run the target's graph over the text, then over drafts that are chosen by what it says; return them with the
-        schedule."""
-        engine = open_neutral()
-        text = run_text(engine, script, [graph])
-        whole = with_rounds(engine, script, graph)
-        driven.append(text + run_rounds(engine, whole, [graph]))
-        return whole
-
+    graph, run = graphs[-1], _NeutralRun(graphs[-1], folder, encoders)
     files = GraphFiles(folder, tuple(map(neutral_file, (*graphs, *encoders.values()))))
     inputs = EagerProofInputs(of, graphs, files, script)
 
     def prove() -> dict[str, Any]:
         with log_step(f"proving {graph.name}: {EAGER}"):
             if isinstance(of, DraftInputs):
-                return {"rounds": script.rounds, "rows": [_check_draft(of, inputs, drive, encoders)]}
-            whole = drive_adding_rounds()
-            free_memory()
-            return {"rounds": whole.rounds, "rows": _check_verify(of, graph, drive(whole), whole)}
+                return {"rounds": script.rounds, "rows": [_check_draft(of, inputs, run.over, encoders)]}
+            whole = run.adding_rounds(script)
+            return {"rounds": whole.rounds, "rows": _check_verify(of, graph, run.over(whole), whole)}
 
     found = steps.result(f"proving {graph.name}: {EAGER}", inputs, prove)
     rounds = tuple(tuple(map(tuple, row)) for row in found["rounds"])
     whole = replace(script, rounds=rounds)
-    return TracedGraph(graph, catch_up, whole, found["rows"], partial(drive, whole))
+    return TracedGraph(graph, catch_up, whole, found["rows"], partial(run.over, whole))
+
+
+class _NeutralRun:
+    """A neutral graph in `folder` that runs over the schedule once. encoders: of sources, which run before it."""
+
+    def __init__(self, graph: Graph, folder: Path, encoders: Mapping[str, Graph]) -> None:
+        self._graph, self._folder, self._encoders = graph, folder, encoders
+        self._outputs: Outputs | None = None
+
+    def over(self, script: Schedule) -> Outputs:
+        """Return its outputs over the schedule, which is the same in every call."""
+        if self._outputs is None:
+            self._outputs = run_schedule(self._engine(), script, [self._graph])
+            free_memory()
+        return self._outputs
+
+    def adding_rounds(self, script: Schedule) -> Schedule:
+        """Run the target's graph over the text, then over drafts that are chosen by what it says there. Return the
+        schedule with these."""
+        engine = self._engine()
+        text = run_text(engine, script, [self._graph])
+        whole = with_rounds(engine, script, self._graph)
+        self._outputs = text + run_rounds(engine, whole, [self._graph])
+        del engine
+        free_memory()
+        return whole
+
+    def _engine(self) -> LinkedEngine:
+        graphs = (self._graph, *self._encoders.values())
+        return neutral_engine([(each, neutral_file(each)) for each in graphs], self._folder)
 
 
 def _check_verify(inputs: VerifyInputs, graph: Graph, outputs: Outputs, script: Schedule) -> list[dict[str, Any]]:
