@@ -29,6 +29,17 @@ SPC_INLINE void load_sixteens(const int8_t* const (&x)[M], int64_t k, Sixteen (&
   SPC_UNROLL for (int m = 0; m < M; ++m) loaded[m] = load_sixteen(x[m] + k);
 }
 
+// Sixteen rows of a weight, the kSixteen-th from the pointers on, times columns. k: the first of the sixteen of x.
+template <int kSixteen, int M, int C>
+SPC_INLINE void add_sixteen(ByteSum (&sums)[M][C], const uint8_t* const (&w)[C], const int8_t* const (&x)[M], int64_t k) {
+  Sixteen loaded[M];
+  load_sixteens(x, k, loaded);
+  add_bytes<4 * kSixteen>(sums, w, loaded);
+  add_bytes<4 * kSixteen + 1>(sums, w, loaded);
+  add_bytes<4 * kSixteen + 2>(sums, w, loaded);
+  add_bytes<4 * kSixteen + 3>(sums, w, loaded);
+}
+
 template <int M, int C>
 static __attribute__((noinline)) void int8_block(const Int8Product& p, const Place& at) {
   ByteSum sums[M][C];
@@ -40,17 +51,8 @@ static __attribute__((noinline)) void int8_block(const Int8Product& p, const Pla
     SPC_UNROLL for (int c = 0; c < C; ++c) start(sums[m][c], static_cast<int32_t>(p.x.sums[at.row + m]));
   }
   for (int64_t k = 0; k < p.x.depth; k += 32) {
-    Sixteen loaded[M];
-    load_sixteens(x, k, loaded);
-    add_bytes<0>(sums, w, loaded);
-    add_bytes<1>(sums, w, loaded);
-    add_bytes<2>(sums, w, loaded);
-    add_bytes<3>(sums, w, loaded);
-    load_sixteens(x, k + 16, loaded);
-    add_bytes<4>(sums, w, loaded);
-    add_bytes<5>(sums, w, loaded);
-    add_bytes<6>(sums, w, loaded);
-    add_bytes<7>(sums, w, loaded);
+    add_sixteen<0>(sums, w, x, k);
+    add_sixteen<1>(sums, w, x, k + 16);
     SPC_UNROLL for (int c = 0; c < C; ++c) {
       SPC_UNROLL for (int m = 0; m < M; ++m) flush(sums[m][c]);
       w[c] += 32 * kTile;
@@ -86,16 +88,19 @@ SPC_INLINE void add_eight(NibbleSum (&sums)[M][C], const uint8_t* const (&w)[C],
   }
 }
 
+template <int kSixteen, int M, int C>
+SPC_INLINE void add_sixteen(NibbleSum (&sums)[M][C], const uint8_t* const (&w)[C], const int8_t* const (&x)[M], int64_t k) {
+  Sixteen loaded[M];
+  load_sixteens(x, k, loaded);
+  add_eight<2 * kSixteen>(sums, w, loaded);
+  add_eight<2 * kSixteen + 1>(sums, w, loaded);
+}
+
 // Rows of a block [M, 32], from column k on, times columns of a weight, behind which the pointers then stand.
 template <int M, int C>
 SPC_INLINE void add_nibbles(NibbleSum (&sums)[M][C], const uint8_t* (&w)[C], const int8_t* (&x)[M], int64_t k) {
-  Sixteen loaded[M];
-  load_sixteens(x, k, loaded);
-  add_eight<0>(sums, w, loaded);
-  add_eight<1>(sums, w, loaded);
-  load_sixteens(x, k + 16, loaded);
-  add_eight<2>(sums, w, loaded);
-  add_eight<3>(sums, w, loaded);
+  add_sixteen<0>(sums, w, x, k);
+  add_sixteen<1>(sums, w, x, k + 16);
   SPC_UNROLL for (int c = 0; c < C; ++c) {
     SPC_UNROLL for (int m = 0; m < M; ++m) flush(sums[m][c]);
     w[c] += 16 * kTile;
@@ -169,23 +174,10 @@ SPC_INLINE Vector centred(const NibbleSum& sum, float zero_point, float row_sum)
 SPC_INLINE Vector centred(const ByteSum& sum, float, float) { return to_floats(finish(sum)); }
 
 // Sixteen rows of a block times columns of a weight, behind which the pointers then stand.
-template <int M, int C>
-SPC_INLINE void add_sixteen(NibbleSum (&sums)[M][C], const uint8_t* (&w)[C], const int8_t* (&x)[M], int64_t k) {
-  Sixteen loaded[M];
-  load_sixteens(x, k, loaded);
-  add_eight<0>(sums, w, loaded);
-  add_eight<1>(sums, w, loaded);
-  SPC_UNROLL for (int c = 0; c < C; ++c) w[c] += 8 * kTile;
-}
-template <int M, int C>
-SPC_INLINE void add_sixteen(ByteSum (&sums)[M][C], const uint8_t* (&w)[C], const int8_t* (&x)[M], int64_t k) {
-  Sixteen loaded[M];
-  load_sixteens(x, k, loaded);
-  add_bytes<0>(sums, w, loaded);
-  add_bytes<1>(sums, w, loaded);
-  add_bytes<2>(sums, w, loaded);
-  add_bytes<3>(sums, w, loaded);
-  SPC_UNROLL for (int c = 0; c < C; ++c) w[c] += 16 * kTile;
+template <class Sum, int M, int C>
+SPC_INLINE void add_half(Sum (&sums)[M][C], const uint8_t* (&w)[C], const int8_t* const (&x)[M], int64_t k) {
+  add_sixteen<0>(sums, w, x, k);
+  SPC_UNROLL for (int c = 0; c < C; ++c) w[c] += 16 / kCodes<Sum> * 4 * kTile;
 }
 
 template <class Sum, int M, int C>
@@ -211,8 +203,8 @@ static __attribute__((noinline)) void code_block(const BlockProduct& p, const Pl
     Sum sums[M][C];
     SPC_UNROLL for (int m = 0; m < M; ++m)
       SPC_UNROLL for (int c = 0; c < C; ++c) begin(sums[m][c], row_sums[m]);
-    add_sixteen(sums, w, x, b * block);
-    if (block == 32) add_sixteen(sums, w, x, b * block + 16);
+    add_half(sums, w, x, b * block);
+    if (block == 32) add_half(sums, w, x, b * block + 16);
     SPC_UNROLL for (int m = 0; m < M; ++m)
       SPC_UNROLL for (int c = 0; c < C; ++c) flush(sums[m][c]);
     SPC_UNROLL for (int c = 0; c < C; ++c) {
